@@ -1,0 +1,166 @@
+"""The dispatch mode that sees every aten op and hands it to the recorder.
+
+Nothing here may change what the step computes. The op is called exactly as it came; inputs are
+stored before it runs, results after; what dispatch modes break (version counters of in-place
+foreach ops) is mended. Storing may fail (disk full): then training goes on, and the failure is said
+once.
+
+Two records are one after the other in execution order because all of a step runs on one thread:
+autograd's own device threads are switched off inside the context.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .layout import record_path
+from .load import Loader, run_on_recorded
+from .ops import Op, op_of
+from .record import Recorder, tensors_in
+from .writer import Writer
+
+
+class Capture(TorchDispatchMode):
+    """Records every op of this thread into one file; in load mode runs them on recorded inputs.
+
+    path: the dump file, created at the first record. environment: stored with it. loader:
+    counterparts to feed, or None to record freely.
+    """
+
+    def __init__(
+        self, path: str, environment: dict[str, Any], loader: Loader | None = None
+    ) -> None:
+        super().__init__()
+        self.path = path
+        self._in_optimizer = False
+        self._environment = environment
+        self._loader = loader
+        self._writer: Writer | None = None
+        self._recorder: Recorder | None = None
+        self._seqid = 0
+        self._process = os.getpid()
+        self._stopped = False
+
+    @property
+    def made_file(self) -> bool:
+        """Whether anything was recorded; a context in which nothing ran leaves no file."""
+        return self._recorder is not None
+
+    @property
+    def omitted(self) -> int:
+        """How many values of recorded ops could not be stored."""
+        return 0 if self._recorder is None else self._recorder.omitted
+
+    def enter_optimizer(self, inside: bool) -> None:
+        """Ops from here on belong to an optimizer's step, or no longer do."""
+        self._in_optimizer = inside
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        op = op_of(func)
+        # A forked child (a DataLoader worker) shares the file of its parent and must not touch it.
+        if not op.recorded or os.getpid() != self._process:
+            return func(*args, **kwargs)
+        if self._loader is None:
+            return self._record(op, args, kwargs)
+        return self._load(op, args, kwargs)
+
+    def _record(self, op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if self._stopped:
+            return _call(op, args, kwargs)
+        values = op.bind(args, kwargs)
+        self._seqid += 1
+        path = record_path(op.ir, self._seqid)
+        self._store("inputs", op, values, path)
+        result = _call(op, args, kwargs)
+        self._store("outputs", op, values, result, path)
+        self._done(op, self._seqid)
+        return result
+
+    def _load(self, op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
+        values = op.bind(args, kwargs)
+        counterpart = self._loader.counterpart(op, values)
+        if counterpart is None:
+            return _call(op, args, kwargs)
+        record, recorded = counterpart
+        result, computed = run_on_recorded(op, values, recorded)
+        _bump_versions(op, values)
+        self._store("outputs", op, recorded, computed, record.path)
+        self._done(op, record.seqid)
+        return result
+
+    def _store(self, what: str, *call: Any) -> None:
+        self._guarded(self._write, what, *call)
+
+    def _done(self, op: Op, seqid: int) -> None:
+        line = {"seqid": seqid, "ir": op.ir, "phase": self._phase(), "schema": op.schema}
+        self._guarded(self._close_record, line)
+
+    def _write(self, what: str, *call: Any) -> None:
+        if self._recorder is None:
+            self._writer = Writer(self.path, self._environment)
+            self._recorder = Recorder(self._writer)
+        getattr(self._recorder, what)(*call)
+
+    def _close_record(self, line: dict[str, Any]) -> None:
+        self._writer.line("index", line)
+        self._writer.record_done()
+
+    def _guarded(self, write: Callable[..., None], *args: Any) -> None:
+        """Write to the file; whatever that meets, training goes on without recording."""
+        if self._stopped:
+            return
+        try:
+            write(*args)
+        except Exception as reason:  # noqa: BLE001 - no fault of ours may end the user's step
+            self._stopped = True
+            warnings.warn(
+                f"torch.utils.dumper: recording stopped at op {self._seqid}, training goes on: "
+                f"{type(reason).__name__}: {reason}\n"
+                f"  where: {self.path}\n"
+                "  what to do: the file holds the ops before; free space or name another "
+                "dump_path, then run again",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+    def _phase(self) -> str:
+        if torch._C._current_autograd_node() is not None:
+            return "backward"
+        return "optimizer" if self._in_optimizer else "forward"
+
+    def finish(self) -> None:
+        """Close the file, if one was made, as finished unless recording had to stop."""
+        writer, self._writer = self._writer, None
+        if writer is None or os.getpid() != self._process:
+            return
+        if self._loader is not None:
+            for ir in self._loader.unmatched:
+                writer.line("unmatched", {"ir": ir})
+        self._guarded(writer.close)
+        if self._stopped:
+            writer.abandon()
+
+
+def _call(op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
+    result = op.func(*args, **kwargs)
+    if op.needs_version_bump:
+        _bump_versions(op, op.bind(args, kwargs))
+    return result
+
+
+def _bump_versions(op: Op, values: list[Any]) -> None:
+    """Do what torch leaves undone for in-place foreach ops while a dispatch mode is on."""
+    if op.needs_version_bump:
+        for i in op.written:
+            for tensor in tensors_in(values[i]):
+                if not tensor.is_inference():
+                    torch.autograd.graph.increment_version(tensor)

@@ -1,0 +1,41 @@
+"""What a dump tells about the run it came from: a closed list, nothing that names people or
+machines.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+
+
+def describe_run(mode: str) -> dict[str, Any]:
+    """Versions, devices and the flags that change numerics. mode: `dump` or `load`."""
+    found: dict[str, Any] = {
+        "mode": mode,
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "h5py": h5py.version.version,
+        "hdf5": h5py.version.hdf5_version,
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
+    }
+    if torch.cuda.is_available():
+        found["cuda"] = {"version": torch.version.cuda, "device": torch.cuda.get_device_name()}
+    npu = getattr(torch, "npu", None)
+    if npu is not None and npu.is_available():
+        found["npu"] = {"device": npu.get_device_name(), "torch_npu": _version_of("torch_npu")}
+    return found
+
+
+def _version_of(module: str) -> str | None:
+    return getattr(sys.modules.get(module), "__version__", None)

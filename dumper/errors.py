@@ -1,0 +1,29 @@
+"""The one kind of error this package raises for bad input: a block that says what, where, what to
+do."""
+
+from __future__ import annotations
+
+
+class DumpError(Exception):
+    """What is wrong, where, and what to do about it.
+
+    `str()` is the whole block, fit for a terminal: one line each, control characters made visible,
+    since names and paths may come from a hostile file.
+    """
+
+    def __init__(self, what: str, where: object, todo: str) -> None:
+        self.what, self.where, self.todo = printable(what), printable(str(where)), printable(todo)
+        super().__init__(f"{self.what}\n  where: {self.where}\n  what to do: {self.todo}")
+
+
+def printable(text: str) -> str:
+    """Make `text` one inert line: control, bidirectional and undecodable characters become
+    escapes."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        character
+        if character.isprintable()
+        else character.encode("unicode_escape", "surrogatepass").decode("ascii")
+        for character in text
+    )

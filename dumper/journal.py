@@ -1,0 +1,228 @@
+"""A file under h5py that a kill at any moment leaves whole.
+
+HDF5 overwrites its own metadata in place, and evicts it to disk whenever it likes: a process killed
+between two flushes leaves a root that points at half of something (1 kill in 10, measured). So
+bytes that a flush has once committed are never touched between flushes. Appends go straight to the
+file, where nothing committed points at them yet; overwrites of committed bytes stay in page copies
+in memory; a flush writes them to a journal beside the file, then into the file, then drops the
+journal. Killed before the journal is complete, the file is as the last flush left it; killed after,
+whoever opens it next reads through the journal (`pages_of`).
+
+This guards against the death of the process, not of the machine: nothing is fsynced.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import zlib
+from collections.abc import Mapping
+
+PAGE = 4096
+_MAGIC = b"TDJRNL01"
+_HEAD = struct.Struct("<8sQII")  # magic, length of the file, number of pages, crc32 of the pages
+_PAGE = struct.Struct("<Q")  # page number, followed by the page
+
+
+def journal_path(path: str) -> str:
+    """Where the journal of the file `path` lies while a flush is under way."""
+    return path + ".journal"
+
+
+def pages_of(path: str) -> tuple[int, dict[int, bytes]]:
+    """Read the journal that a killed writer left beside `path`.
+
+    Returns the length of the file and its pages by number; (0, {}) when there is no complete
+    journal, in which case the file is whole as it is.
+    """
+    try:
+        with open(journal_path(path), "rb") as file:
+            head = file.read(_HEAD.size)
+            body = file.read()
+    except FileNotFoundError:
+        return 0, {}
+    if len(head) < _HEAD.size:
+        return 0, {}
+    magic, length, count, crc = _HEAD.unpack(head)
+    if magic != _MAGIC or len(body) != count * (_PAGE.size + PAGE) or zlib.crc32(body) != crc:
+        return 0, {}
+    step = _PAGE.size + PAGE
+    return length, {
+        _PAGE.unpack_from(body, at)[0]: body[at + _PAGE.size : at + step]
+        for at in range(0, len(body), step)
+    }
+
+
+class JournaledFile(io.RawIOBase):
+    """File object for h5py's `fileobj` driver; created anew, readable and writable, mode 0600."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._at = 0
+        self._length = 0  # as h5py sees it
+        self._committed = 0  # bytes below are what the last flush left
+        self._pages: dict[int, bytearray] = {}
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._length)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:
+        view = memoryview(buffer).cast("B")
+        count = max(0, min(len(view), self._length - self._at))
+        stored = os.pread(self._fd, count, self._at)
+        view[: len(stored)] = stored
+        view[len(stored) : count] = bytes(count - len(stored))  # a hole past the end of the file
+        if self._pages:
+            held = max(0, min(count, self._committed - self._at))
+            _overlay(view[:held], self._at, self._pages)
+        self._at += count
+        return count
+
+    def write(self, data: memoryview) -> int:
+        view = memoryview(data).cast("B")
+        held = max(0, min(len(view), self._committed - self._at))
+        if held:
+            self._hold(self._at, view[:held])
+        if held < len(view):
+            _pwrite(self._fd, view[held:], self._at + held)
+        self._at += len(view)
+        self._length = max(self._length, self._at)
+        return len(view)
+
+    def _hold(self, at: int, view: memoryview) -> None:
+        done = 0
+        for page, start, stop in _split(at, len(view)):
+            copy = self._pages.get(page)
+            if copy is None:
+                copy = self._pages[page] = bytearray(
+                    os.pread(self._fd, PAGE, page * PAGE).ljust(PAGE, b"\0")
+                )
+            copy[start:stop] = view[done : done + stop - start]
+            done += stop - start
+
+    def truncate(self, size: int | None = None) -> int:
+        size = self._at if size is None else size
+        # Committed bytes go only at the next flush: until then the committed root may point at
+        # them.
+        if size >= self._committed:
+            os.ftruncate(self._fd, size)
+        self._length = size
+        return size
+
+    def flush(self) -> None:
+        """Commit everything written so far."""
+        if self.closed:
+            return
+        if self._pages:
+            self._write_journal()
+            for page, copy in self._pages.items():
+                tail = min(PAGE, self._committed - page * PAGE)
+                _pwrite(self._fd, memoryview(copy)[:tail], page * PAGE)
+            self._pages.clear()
+            os.ftruncate(self._fd, self._length)
+            os.unlink(journal_path(self._path))
+        self._committed = self._length
+
+    def _write_journal(self) -> None:
+        # A page may straddle the committed end; what lies behind it went straight to the file.
+        parts = []
+        for page, copy in self._pages.items():
+            tail = self._committed - page * PAGE
+            if tail < PAGE:
+                copy[tail:] = os.pread(self._fd, PAGE - tail, page * PAGE + tail).ljust(
+                    PAGE - tail, b"\0"
+                )
+            parts += [_PAGE.pack(page), copy]
+        body = b"".join(parts)
+        head = _HEAD.pack(_MAGIC, self._length, len(self._pages), zlib.crc32(body))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(journal_path(self._path), flags, 0o600)
+        try:
+            _pwrite(fd, memoryview(head + body), 0)
+        finally:
+            os.close(fd)
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._fd)
+        super().close()
+
+
+class JournaledReader(io.RawIOBase):
+    """Read-only file object: the file `path` as its killed writer's journal says it should be."""
+
+    def __init__(self, path: str, length: int, pages: dict[int, bytes]) -> None:
+        super().__init__()
+        self._file = open(path, "rb", buffering=0)
+        self._length, self._pages, self._at = length, pages, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._length)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:
+        view = memoryview(buffer).cast("B")
+        view = view[: max(0, min(len(view), self._length - self._at))]
+        stored = os.pread(self._file.fileno(), len(view), self._at)
+        view[: len(stored)] = stored
+        _overlay(view, self._at, self._pages)
+        self._at += len(view)
+        return len(view)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _overlay(view: memoryview, at: int, pages: Mapping[int, bytes | bytearray]) -> None:
+    """Lay the copies in `pages` over the bytes that begin at file offset `at`."""
+    for page, start, stop in _split(at, len(view)):
+        copy = pages.get(page)
+        if copy is not None:
+            first = page * PAGE + start - at
+            view[first : first + stop - start] = copy[start:stop]
+
+
+def _split(at: int, count: int) -> list[tuple[int, int, int]]:
+    """Cut the bytes [at, at + count) at page borders: (page, first byte in it, byte after the
+    last).
+    """
+    parts = []
+    end = at + count
+    while at < end:
+        page, start = divmod(at, PAGE)
+        stop = min(PAGE, start + end - at)
+        parts.append((page, start, stop))
+        at += stop - start
+    return parts
+
+
+def _pwrite(fd: int, view: memoryview, at: int) -> None:
+    while view:
+        done = os.pwrite(fd, view, at)
+        view, at = view[done:], at + done

@@ -1,0 +1,162 @@
+"""What an op's schema says about it, read once per op and kept: names, defaults, what is written,
+what is a view.
+
+Everything else asks here, so that the hot path of capture looks up one object per op call and never
+walks a schema. Two facts are no schema's: native batch norm writes its running statistics unmarked,
+and `Tensor?[]` lists hold None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from .layout import escape, ir_name
+
+UNMARKED_WRITES = {
+    name: ("running_mean", "running_var")
+    for name in (
+        "aten::native_batch_norm",
+        "aten::cudnn_batch_norm",
+        "aten::miopen_batch_norm",
+        "aten::batch_norm",
+    )
+}
+"""The only ops over torch's own op database that write arguments their schema does not mark."""
+
+SILENT_NAMESPACES = ("profiler", "prim")
+"""Bookkeeping of torch itself that reaches dispatch modes; no arithmetic, so no record."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of a schema: `key` is its name in a file, `type` the declared type as torch
+    prints it.
+    """
+
+    name: str
+    key: str
+    type: str
+    has_default: bool
+    default: Any
+    kwarg_only: bool
+    written: bool
+
+    @cached_property
+    def is_scalar(self) -> bool:
+        """Declared as Scalar, or a Tensor for which Python passes a number."""
+        return "number" in self.type or "Tensor" in self.type
+
+    @cached_property
+    def is_optional(self) -> bool:
+        return self.type.startswith("Optional")
+
+
+class Op:
+    """The facts of one `OpOverload`."""
+
+    def __init__(self, func: torch._ops.OpOverload) -> None:
+        schema = func._schema
+        unmarked = UNMARKED_WRITES.get(schema.name, ())
+        self.func = func
+        self.ir = ir_name(schema.name, schema.overload_name)
+        self.schema = str(schema)
+        self.recorded = func.namespace not in SILENT_NAMESPACES
+        self.arguments = tuple(
+            Argument(
+                name=a.name,
+                key=escape(a.name),
+                type=str(a.real_type),
+                has_default=a.has_default_value(),
+                default=a.default_value,
+                kwarg_only=a.kwarg_only,
+                written=a.name in unmarked or bool(a.alias_info and a.alias_info.is_write),
+            )
+            for a in schema.arguments
+        )
+        self.positional = sum(not a.kwarg_only for a in self.arguments)
+        self.written = tuple(i for i, a in enumerate(self.arguments) if a.written)
+        self.is_view = any(
+            r.alias_info is not None and not r.alias_info.is_write for r in schema.returns
+        )
+        self.returns = _return_keys(schema)
+        # The arguments an op changes without returning them (foreach, batch norm) are outputs all
+        # the same.
+        self.silent_outputs = tuple(
+            i for i in self.written if self.arguments[i].key not in self.returns
+        )
+        # torch stops bumping version counters of these under any dispatch mode; capture does it
+        # instead.
+        self.needs_version_bump = schema.name.startswith("aten::_foreach_") and bool(self.written)
+
+    def bind(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
+        """Lay a call's values out in schema order, defaults filled in."""
+        values = list(args)
+        for argument in self.arguments[len(args) :]:
+            values.append(kwargs.get(argument.name, argument.default))
+        return values
+
+    def call(self, values: list[Any]) -> Any:
+        """Call the op on values in schema order."""
+        positional = self.positional
+        if positional == len(values):
+            return self.func(*values)
+        named = {
+            a.name: v for a, v in zip(self.arguments[positional:], values[positional:], strict=True)
+        }
+        return self.func(*values[:positional], **named)
+
+
+def _return_keys(schema: torch._C.FunctionSchema) -> tuple[str, ...]:
+    """Name results as the original did: the schema's name, the written argument's name, else
+    `result[i]`.
+    """
+    keys = []
+    for i, result in enumerate(schema.returns):
+        key = result.name
+        if result.alias_info is not None and result.alias_info.is_write:
+            alias = result.alias_info.before_set
+            key = next(
+                (
+                    a.name
+                    for a in schema.arguments
+                    if a.alias_info and a.alias_info.before_set == alias
+                ),
+                key,
+            )
+        if not key:
+            key = "result" if len(schema.returns) == 1 else f"result{i}"
+        keys.append(escape(key))
+    return tuple(keys)
+
+
+_OPS: dict[torch._ops.OpOverload, Op] = {}
+
+
+def op_of(func: torch._ops.OpOverload) -> Op:
+    """The facts of `func`, made at its first call."""
+    op = _OPS.get(func)
+    if op is None:
+        op = _OPS[func] = Op(func)
+    return op
+
+
+def overload_named(ir: str) -> torch._ops.OpOverload | None:
+    """The op whose records bear the IR name `ir`, or None. No two aten ops share an IR name."""
+    if not _BY_IR or ir not in _BY_IR:
+        for qualified in torch._C._dispatch_get_all_op_names():
+            name, _, overload = qualified.partition(".")
+            _BY_IR[ir_name(name, overload)] = qualified
+    qualified = _BY_IR.get(ir)
+    if qualified is None:
+        return None
+    namespace, _, rest = qualified.partition("::")
+    base, _, overload = rest.partition(".")
+    packet = getattr(getattr(torch.ops, namespace), base)
+    return getattr(packet, overload or "default")
+
+
+_BY_IR: dict[str, str] = {}

@@ -1,0 +1,63 @@
+"""Which stored dataset holds a tensor's present value, so that one value is stored once.
+
+Nothing torch keeps can answer this: version counters are bumped late, and by some ops never;
+addresses are used again. So every storage has its own count of writes here (every argument an op's
+schema marks as written, and batch norm's running statistics), on a weak reference that dies with
+the storage. A value is known by its storage, the count, and everything a hard link shares: place,
+shape, stride, dtype, device.
+
+What writes without an op (a numpy view of the tensor, another thread) is not seen; docs/capture.md
+says so.
+"""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+
+
+class _Storage:
+    __slots__ = ("ref", "paths")
+
+    def __init__(self, ref: weakref.ref) -> None:
+        self.ref = ref
+        self.paths: dict[tuple, str] = {}
+
+
+class StoredValues:
+    """Remembers, for every live storage, where its values since the last write are stored."""
+
+    def __init__(self) -> None:
+        self._storages: dict[int, _Storage] = {}
+
+    def find(self, tensor: torch.Tensor) -> str | None:
+        """The dataset that holds this very value with these very attributes, if any."""
+        storage = self._storages.get(tensor.untyped_storage()._cdata)
+        return None if storage is None else storage.paths.get(_key(tensor))
+
+    def stored(self, tensor: torch.Tensor, path: str) -> None:
+        """Note that the present value of `tensor` lies at `path`."""
+        live = tensor.untyped_storage()
+        storage = self._storages.get(live._cdata)
+        if storage is None:
+            address, storages = live._cdata, self._storages
+            storage = _Storage(weakref.ref(live, lambda _: storages.pop(address, None)))
+            storages[address] = storage
+        storage.paths.setdefault(_key(tensor), path)
+
+    def written(self, tensor: torch.Tensor) -> None:
+        """Note that an op wrote `tensor`: what is stored of its storage is past values now."""
+        self._storages.pop(tensor.untyped_storage()._cdata, None)
+
+
+def _key(tensor: torch.Tensor) -> tuple:
+    return (
+        tensor.storage_offset(),
+        tensor.shape,
+        tensor.stride(),
+        tensor.dtype,
+        tensor.device,
+        tensor.is_conj(),
+        tensor.is_neg(),
+    )

@@ -1,0 +1,183 @@
+"""The dump file as it grows: datasets with their attributes, hard links, lines of text, and nothing
+else.
+
+Low-level h5py, because the high level costs twice as much per small dataset. The file is created by
+the first write, so that a context in which nothing happened leaves none. A flush every 64 records
+bounds what a kill can take; `journal` makes what was flushed safe. `libver` stays at HDF5 1.8's
+format: `latest` loses the whole file at a kill, and the HDF5 tools in use (1.10) must read it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import h5py
+import numpy as np
+from h5py import h5a, h5d, h5o, h5p, h5s, h5t
+
+from . import dtypes
+from .journal import JournaledFile
+from .layout import COMFORT, FORMAT_VERSION, Type
+
+FLUSH_EVERY = 64
+"""Records between two flushes."""
+
+_SCALAR = h5s.create(h5s.SCALAR)
+_INT32 = h5t.STD_I32LE
+_INT64 = h5t.STD_I64LE
+_CONTIGUOUS = h5p.create(h5p.DATASET_CREATE)
+_CONTIGUOUS.set_fill_time(h5d.FILL_TIME_NEVER)
+_PARENTS = h5p.create(h5p.LINK_CREATE)
+_PARENTS.set_create_intermediate_group(True)
+_LINES_CHUNK = 1 << 16
+
+
+class Writer:
+    """Writes one dump file.
+
+    path: replaced if it exists. environment: what the reader needs to know of the run, as JSON
+    values. Errors of the file system come as OSError, those of HDF5 as h5py raises them.
+    """
+
+    def __init__(self, path: str, environment: dict[str, Any]) -> None:
+        self.path = path
+        self.records = 0
+        self._raw = JournaledFile(path)
+        self._file = h5py.File(self._raw, "w", libver=("v108", "v110"))
+        self._root = self._file.id
+        self._types = {name: dtypes.file_type(dtype) for name, dtype in dtypes.BY_NAME.items()}
+        self._pending: dict[str, list[str]] = {}
+        root = self._file.attrs
+        root["FormatVersion"] = np.int32(FORMAT_VERSION)
+        root["Environment"] = json.dumps(environment, sort_keys=True)
+        root["Finished"] = np.int32(0)
+        self.flush()
+
+    def tensor(
+        self, path: str, bits: np.ndarray, dtype: dtypes.DType, attributes: TensorAttributes
+    ) -> None:
+        """Store one tensor. bits: C-contiguous array of `dtype.bits`, any shape."""
+        dataset = h5d.create(
+            self._root, None, self._types[dtype.name], _space(bits.shape), _CONTIGUOUS
+        )
+        if bits.size:
+            dataset.write(h5s.ALL, h5s.ALL, bits, mtype=self._types[dtype.name])
+        _int(dataset, b"Type", Type.TENSOR)
+        _int(dataset, b"DataType", dtype.code)
+        _int(dataset, b"DeviceType", attributes.device_type)
+        _int(dataset, b"FormatType", attributes.format_type)
+        _ints(dataset, b"Stride", _contiguous_stride(bits.shape))
+        if dtype.named:
+            _text(dataset, b"TorchDType", dtype.name)
+        if attributes.live_stride is not None:
+            _ints(dataset, b"LiveStride", attributes.live_stride)
+        self._link(dataset, path)
+
+    def argument(
+        self, path: str, kind: Type, value: np.ndarray, dtype_name: str | None = None
+    ) -> None:
+        """Store what is no tensor: its `Type` is its only attribute, but for a dtype's name."""
+        dataset = h5d.create(
+            self._root, None, h5t.py_create(value.dtype), _space(value.shape), _CONTIGUOUS
+        )
+        if value.size:
+            dataset.write(h5s.ALL, h5s.ALL, value)
+        _int(dataset, b"Type", kind)
+        if dtype_name is not None:
+            _text(dataset, b"TorchDType", dtype_name)
+        self._link(dataset, path)
+
+    def group(self, path: str) -> None:
+        """Make an empty group: a list argument of length zero, or an op without inputs."""
+        self._file.require_group(path)
+
+    def same(self, path: str, earlier: str) -> None:
+        """Let `path` be the value stored at `earlier`: a hard link, attributes included."""
+        self._root.links.create_hard(path.encode(), self._root, earlier.encode(), lcpl=_PARENTS)
+
+    def line(self, name: str, value: dict[str, Any]) -> None:
+        """Append one JSON line to the comfort text `name`; the next flush brings it to the file."""
+        self._pending.setdefault(name, []).append(json.dumps(value))
+
+    def record_done(self) -> None:
+        """One record is whole; every 64th flushes."""
+        self.records += 1
+        if self.records % FLUSH_EVERY == 0:
+            self.flush()
+
+    def flush(self) -> None:
+        """Commit what was written: from here on a kill cannot take it."""
+        for name, lines in self._pending.items():
+            if lines:
+                self._append(name, ("\n".join(lines) + "\n").encode())
+                lines.clear()
+        self._file.flush()
+
+    def close(self) -> None:
+        """Flush, mark the file finished, close it."""
+        self.flush()
+        self._file.attrs.modify("Finished", np.int32(1))
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close without claiming that the file is finished."""
+        self._file.close()
+        self._raw.flush()
+        self._raw.close()
+
+    def _append(self, name: str, text: bytes) -> None:
+        path = f"/{COMFORT}/0/{name}"
+        if path not in self._file:
+            made = self._file.create_dataset(
+                path, (0,), np.uint8, maxshape=(None,), chunks=(_LINES_CHUNK,), track_times=False
+            )
+            _int(made.id, b"Type", Type.LINES)
+        lines = self._file[path]
+        start = lines.shape[0]
+        lines.resize((start + len(text),))
+        lines[start:] = np.frombuffer(text, np.uint8)
+
+    def _link(self, dataset: h5d.DatasetID, path: str) -> None:
+        h5o.link(dataset, self._root, path.encode(), lcpl=_PARENTS)
+
+
+class TensorAttributes:
+    """What a tensor was besides its values. live_stride: None when it was contiguous."""
+
+    __slots__ = ("device_type", "format_type", "live_stride")
+
+    def __init__(
+        self, device_type: int, format_type: int, live_stride: tuple[int, ...] | None
+    ) -> None:
+        self.device_type = device_type
+        self.format_type = format_type
+        self.live_stride = live_stride
+
+
+def _space(shape: tuple[int, ...]) -> h5s.SpaceID:
+    return h5s.create_simple(shape) if shape else _SCALAR
+
+
+def _int(dataset: h5d.DatasetID, name: bytes, value: int) -> None:
+    h5a.create(dataset, name, _INT32, _SCALAR).write(np.array(value, np.int32))
+
+
+def _ints(dataset: h5d.DatasetID, name: bytes, values: tuple[int, ...]) -> None:
+    array = np.array(values, np.int64)
+    attribute = h5a.create(dataset, name, _INT64, h5s.create_simple(array.shape))
+    if values:
+        attribute.write(array)
+
+
+def _text(dataset: h5d.DatasetID, name: bytes, value: str) -> None:
+    array = np.array(value.encode(), dtype=f"S{len(value)}")
+    h5a.create(dataset, name, h5t.py_create(array.dtype), _SCALAR).write(array)
+
+
+def _contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
+    stride, step = [], 1
+    for size in reversed(shape):
+        stride.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(stride))
