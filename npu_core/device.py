@@ -1,0 +1,97 @@
+"""Registration of the `npu` device in this process, and the switches of the emulator.
+
+PyTorch keeps one spare device, PrivateUse1, for backends it does not know; we rename it and give it
+a guard, hooks, the module `torch.npu` and one kernel per op. That can be done once per process and
+not undone. A real torch_npu would claim the same slot, so where one is installed we leave it alone.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch.utils import backend_registration
+
+from . import faults, kernels, memory, numerics
+
+_NAME = "npu"
+_libraries: list[torch.library.Library] = []  # kernels live as long as their library object
+_real_npu_said = False
+
+
+def register(profile: str | None = None) -> None:
+    """Make `npu` a device of this process; see `npu_core.register`."""
+    global _real_npu_said
+    if importlib.util.find_spec("torch_npu") is not None:
+        if not _real_npu_said:
+            _real_npu_said = True
+            warnings.warn("torch_npu is installed: it is used, npu_core emulates nothing",
+                          stacklevel=3)  # fmt: skip
+        return
+    name = profile if profile is not None else os.environ.get("NPU_CORE") or "910A"
+    numerics.check(name)
+    if _libraries:
+        if profile is not None:
+            numerics.set_profile(profile)
+        return
+    if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
+        raise RuntimeError(
+            f"npu_core needs torch >= 2.10 to register a device from Python; this is torch "
+            f"{torch.__version__}"
+        )
+    _claim_device()
+    numerics.set_profile(name)
+
+
+def _claim_device() -> None:
+    from . import surface  # imports this module: it is how another copy of us finds the owner
+
+    backend_registration._setup_privateuseone_for_python_backend(_NAME, backend_module=surface)
+    backend_registration.generate_methods_for_privateuse1_backend(
+        for_tensor=False, for_module=False, for_packed_sequence=False, for_storage=True
+    )
+    memory.claim_storages()
+    aten = torch.library.Library("aten", "IMPL", "PrivateUse1")
+    kernels.register(aten)
+    # autocast("npu") has no op lists yet: let ops pass
+    autocast = torch.library.Library("_", "IMPL", "AutocastPrivateUse1")
+    autocast.fallback(torch.library.fallthrough_kernel)
+    _libraries.extend((aten, autocast))
+
+
+def use(profile: str) -> AbstractContextManager[None]:
+    """Switch the profile now; leaving the returned context manager switches back."""
+    before = numerics.profile()
+    numerics.set_profile(profile)
+    return _restore(before)
+
+
+@contextmanager
+def _restore(profile: str) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        numerics.set_profile(profile)
+
+
+def profile() -> str:
+    """The profile in force."""
+    return numerics.profile()
+
+
+def fault(
+    op: str, change: Callable[[Any], Any], nth: int | None = None
+) -> AbstractContextManager[None]:
+    """Plant a fault; see `npu_core.fault`."""
+    ops = kernels.overloads(op)
+    if not ops:
+        raise ValueError(
+            f"no kernel on npu is named {op!r}: views and composite ops (such as linear) have "
+            "none; name an aten op that computes, such as mm or add.Tensor"
+        )
+    return faults.plant(ops, change, nth)
