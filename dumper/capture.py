@@ -33,6 +33,12 @@ class Capture(TorchDispatchMode):
     counterparts to feed, or None to record freely.
     """
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Else torch wraps the handler to keep dynamo off it, microseconds an op. The context keeps
+        # dynamo off everything.
+        return False
+
     def __init__(
         self, path: str, environment: dict[str, Any], loader: Loader | None = None
     ) -> None:

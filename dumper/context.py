@@ -141,6 +141,9 @@ class dumper:  # noqa: N801 - the original's name
     def _begin(self) -> None:
         capture, stack = self._capture, self._stack
         # One thread, so one order of ops and one sequence of autograd node numbers.
+        # Compiled functions run as written inside the context, and compiled again after it. Without
+        # this fullgraph=True raises, and what is first run in here stays eager for good.
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         before = register_optimizer_step_pre_hook(lambda *_: capture.enter_optimizer(True))
         stack.callback(before.remove)

@@ -65,6 +65,7 @@ class JournaledFile(io.RawIOBase):
         self._length = 0  # as h5py sees it
         self._committed = 0  # bytes below are what the last flush left
         self._pages: dict[int, bytearray] = {}
+        self._discarding = False
 
     def readable(self) -> bool:
         return True
@@ -96,6 +97,8 @@ class JournaledFile(io.RawIOBase):
 
     def write(self, data: memoryview) -> int:
         view = memoryview(data).cast("B")
+        if self._discarding or not view:
+            return len(view)
         held = max(0, min(len(view), self._committed - self._at))
         if held:
             self._hold(self._at, view[:held])
@@ -118,19 +121,27 @@ class JournaledFile(io.RawIOBase):
 
     def truncate(self, size: int | None = None) -> int:
         size = self._at if size is None else size
+        if self._discarding:
+            return size
         # Committed bytes go only at the next flush: until then the committed root may point at
         # them.
         if size >= self._committed:
             os.ftruncate(self._fd, size)
+        else:
+            self._hold(size, memoryview(bytes(self._committed - size)))  # what regrows is zero
         self._length = size
         return size
 
     def flush(self) -> None:
         """Commit everything written so far."""
-        if self.closed:
+        if self.closed or self._discarding:
             return
         if self._pages:
-            self._write_journal()
+            try:
+                self._write_journal()
+            except OSError:
+                os.unlink(journal_path(self._path))  # half a journal is none
+                raise
             for page, copy in self._pages.items():
                 tail = min(PAGE, self._committed - page * PAGE)
                 _pwrite(self._fd, memoryview(copy)[:tail], page * PAGE)
@@ -138,6 +149,12 @@ class JournaledFile(io.RawIOBase):
             os.ftruncate(self._fd, self._length)
             os.unlink(journal_path(self._path))
         self._committed = self._length
+
+    def discard(self) -> None:
+        """Let nothing more reach the file: it stays as the last flush left it."""
+        self._discarding = True
+        if not os.path.exists(journal_path(self._path)):  # else a flush failed while applying it
+            os.ftruncate(self._fd, self._committed)
 
     def _write_journal(self) -> None:
         # A page may straddle the committed end; what lies behind it went straight to the file.

@@ -104,7 +104,7 @@ class Dump:
                 f"the root of this HDF5 file cannot be read ({first_line(error)})", path, _FALLBACK
             ) from None
         self.omitted = tuple(
-            (str(entry.get("path")), str(entry.get("reason"))) for entry in self._lines("omitted")
+            (str(entry.get("path")), str(entry.get("reason"))) for entry in self.lines("omitted")
         )
         phases = self._phases()
         records = list(self._records(links, phases))
@@ -167,7 +167,7 @@ class Dump:
         h5a.open(self._root, b"Finished").read(value, h5t.NATIVE_INT64)
         return bool(value)
 
-    def _lines(self, name: str) -> Iterator[dict]:
+    def lines(self, name: str) -> Iterator[dict]:
         """The JSON objects of one comfort text. Without it, or where it is damaged, there are
         none."""
         path = f"/{layout.COMFORT}/0/{name}"
@@ -192,7 +192,7 @@ class Dump:
     def _phases(self) -> dict[tuple[str, int], str]:
         return {
             (entry["ir"], entry["seqid"]): entry["phase"]
-            for entry in self._lines("index")
+            for entry in self.lines("index")
             if isinstance(entry.get("ir"), str)
             and isinstance(entry.get("seqid"), int)
             and isinstance(entry.get("phase"), str)
@@ -379,12 +379,13 @@ def _superblock(block: bytes, offset: int) -> tuple[int, bytes]:
 
 
 def _end_of_file(head: bytes) -> int | None:
-    """The end-of-file address in a superblock (HDF5 file format 3.0, section II.A); None when
-    unusual."""
+    """End-of-file address in a superblock (HDF5 file format 3.0, II.A); None when unusual."""
+    if len(head) < 64:
+        return None
     version = head[8]
-    if version in (0, 1) and len(head) > 13 and head[13] == 8:
+    if version in (0, 1) and head[13] == 8:
         start = 24 + (4 if version == 1 else 0)
-    elif version in (2, 3) and len(head) > 9 and head[9] == 8:
+    elif version in (2, 3) and head[9] == 8:
         start = 12
     else:
         return None

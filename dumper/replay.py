@@ -42,11 +42,6 @@ def arguments_of(op: Op, record: Record, device: torch.device) -> list[Any]:
     return [argument_of(argument, record, inputs, device) for argument in op.arguments]
 
 
-def live_tensor(tensor: Tensor, device: torch.device) -> torch.Tensor:
-    """Read one stored tensor to `device`, with the stride it had when recorded."""
-    return tensor_of(tensor.bits(), tensor.dtype, tensor.live_stride, device)
-
-
 def members(argument: Argument, record: Record, inputs: dict[str, Tensor]) -> list[Tensor | None]:
     """The members of a recorded tensor list in order; None for a member that was None."""
     found: list[Tensor | None] = []
@@ -83,13 +78,11 @@ def argument_of(
     """One recorded argument. inputs: the record's input tensors by name. Raises DumpError."""
     if "Tensor" in argument.type:
         if argument.key in inputs:
-            return live_tensor(inputs[argument.key], device)
+            return _tensor(argument, inputs[argument.key], device)
         if argument.type.startswith(("List", "Optional[List")):
             stored = members(argument, record, inputs)
             if stored or not argument.type.startswith("Optional"):
-                return [
-                    None if tensor is None else live_tensor(tensor, device) for tensor in stored
-                ]
+                return [None if t is None else _tensor(argument, t, device) for t in stored]
     recorded = record.arguments.get(argument.key)
     if recorded is None:
         if argument.has_default or argument.is_optional:
@@ -107,3 +100,9 @@ def argument_of(
         generator.set_state(state)
         return generator
     return scalar_of(recorded)
+
+
+def _tensor(argument: Argument, stored: Tensor, device: torch.device) -> torch.Tensor:
+    tensor = tensor_of(stored.bits(), stored.dtype, stored.live_stride, device)
+    # An op may resize what it writes, and memory lent by numpy cannot be.
+    return tensor.clone() if argument.written else tensor

@@ -115,11 +115,16 @@ class Tensor(_Stored):
     live_stride: tuple[int, ...] | None
 
     @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the tensor in its own dtype."""
         kind = dtypes.BY_NAME.get(self.dtype)
         itemsize = kind.bits.itemsize if kind else self.stored.itemsize if self.stored else 0
-        return math.prod(self.shape) * itemsize
+        return self.size * itemsize
 
     def bits(self) -> np.ndarray:
         """Read the stored bits, in the `bits` dtype that dtypes.py's table gives `dtype`.

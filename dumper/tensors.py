@@ -63,10 +63,16 @@ def bits_of(tensor: torch.Tensor) -> np.ndarray:
     plain = plain.contiguous()
     viewed = _VIEWED_AS.get(plain.dtype)
     if viewed is not None:
-        return plain.view(viewed).numpy().view(row.bits)
+        plain = plain.view(viewed)
     if plain.is_complex():
-        return torch.view_as_real(plain).numpy().view(row.bits).reshape(tuple(plain.shape))
-    return plain.numpy()
+        plain = torch.view_as_real(plain)
+        return _numpy(plain).view(row.bits).reshape(tuple(tensor.shape))
+    return _numpy(plain).view(row.bits)
+
+
+def _numpy(tensor: torch.Tensor) -> np.ndarray:
+    # Not tensor.numpy(): it makes the live storage unresizable for good, and out= then fails.
+    return np.from_dlpack(tensor)
 
 
 def attributes_of(tensor: torch.Tensor) -> TensorAttributes:

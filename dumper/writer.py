@@ -118,12 +118,14 @@ class Writer:
         """Flush, mark the file finished, close it."""
         self.flush()
         self._file.attrs.modify("Finished", np.int32(1))
-        self.abandon()
-
-    def abandon(self) -> None:
-        """Close without claiming that the file is finished."""
         self._file.close()
         self._raw.flush()
+        self._raw.close()
+
+    def abandon(self) -> None:
+        """Close after a failure: the file stays as the last successful flush left it."""
+        self._raw.discard()
+        self._file.close()
         self._raw.close()
 
     def _append(self, name: str, text: bytes) -> None:

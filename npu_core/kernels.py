@@ -125,6 +125,9 @@ def _boxed(
     tensors, lists, returned = sig.tensors, sig.lists, sig.returned
     own = returned[0] if returned else None
     planted = faults.planted
+    # In-place foreach ops bump no version above the kernels: on CPU the ops inside them do, here
+    # those run on aliases.
+    foreach, own_list = full.startswith("_foreach_"), sig.written[0] if sig.written else 0
 
     def kernel(*args, **kwargs):
         moved, given, compute = list(args), kwargs, run
@@ -166,6 +169,8 @@ def _boxed(
                 out = tuple([args[p] if type(p) is int else kwargs[p] for p in returned])
             else:
                 out = None
+                if foreach:
+                    _bump_versions(args[own_list])
         if full in planted:
             if returned == ():  # a list written in place and nothing returned: _foreach_add_
                 place = sig.written[0]
@@ -175,6 +180,12 @@ def _boxed(
         return out
 
     return kernel
+
+
+def _bump_versions(tensors: list[torch.Tensor]) -> None:
+    for tensor in tensors:
+        if not tensor.is_inference():
+            torch.autograd.graph.increment_version(tensor)
 
 
 def _move_keywords(kwargs: dict, keywords: tuple[str, ...], to_cpu: Callable) -> tuple[dict, bool]:

@@ -23,7 +23,9 @@ class GPTBlock(nn.Module):
         self.embed = nn.Embedding(vocabulary, width)
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
         self.head = nn.Linear(width, vocabulary)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -108,5 +110,11 @@ def make(
         tokens, targets = torch.randint(0, 50, (2, 9)), torch.randint(0, 50, (18,))
         return Step(GPTBlock(), tokens, targets, device, optimizer or adamw)
     if family == "lstm":
-        return Step(LSTMTagger(), torch.randn(3, 6, 12), torch.randint(0, 5, (18,)), device, optimizer or adamw)
+        return Step(
+            LSTMTagger(),
+            torch.randn(3, 6, 12),
+            torch.randint(0, 5, (18,)),
+            device,
+            optimizer or adamw,
+        )
     raise ValueError(f"no family {family!r}; there are {', '.join(FAMILIES)}")

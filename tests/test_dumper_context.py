@@ -47,9 +47,7 @@ def test_flags_are_booleans(flag: str, value: object) -> None:
 
 
 def test_modes_exclude_each_other(tmp_path: Path, dump: Path) -> None:
-    both = dumper(
-        use_dump=True, use_load=True, dump_path=tmp_path / "x.h5", load_file_path=dump
-    )
+    both = dumper(use_dump=True, use_load=True, dump_path=tmp_path / "x.h5", load_file_path=dump)
     with pytest.raises(RuntimeError, match="can not run together!"), both:
         pass
 

@@ -1,0 +1,390 @@
+"""Capture changes nothing and misses nothing, on every device and family."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import textwrap
+import warnings
+from pathlib import Path
+from typing import Any
+
+import models
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from dumper import dumper, open_dump
+from dumper.ops import op_of
+from dumper.record import tensors_in
+from dumper.tensors import bits_of
+
+FAMILIES = pytest.mark.parametrize("family", models.FAMILIES)
+
+
+def same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return (
+        one.dtype == other.dtype
+        and one.stride() == other.stride()
+        and np.array_equal(bits_of(one), bits_of(other))
+    )
+
+
+def record(path: Path, run: Any) -> list:
+    """Run under the dumper and return every record's (ir, inputs, outputs) with values read."""
+    with dumper(use_dump=True, dump_path=path):
+        run()
+    with open_dump(path) as dump:
+        assert dump.skipped == []
+        return [
+            (
+                r.ir,
+                {t.name: t.read() for t in r.inputs},
+                {t.name: t.read() for t in r.outputs},
+            )
+            for r in dump.records
+        ]
+
+
+@FAMILIES
+@pytest.mark.parametrize("optimizer", [models.sgd, models.adamw, models.adamw_foreach])
+def test_invisible(family: str, optimizer: Any, device: str, tmp_path: Path) -> None:
+    plain, dumped = (models.make(family, device, optimizer) for _ in range(2))
+    plain_losses = [plain() for _ in range(2)]
+    state = torch.get_rng_state()
+    torch.set_rng_state(state)
+    with dumper(use_dump=True, dump_path=tmp_path / "x.h5"):
+        losses = [dumped() for _ in range(2)]
+    assert all(map(same, plain_losses, losses))
+    before, after = plain.state(), dumped.state()
+    assert before.keys() == after.keys()
+    assert [name for name in before if not same(before[name], after[name])] == []
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+class BruteForce(TorchDispatchMode):
+    """Above the dumper: copies every op's tensors before and after, the naive and certain way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, list[np.ndarray], list[np.ndarray]]] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: Any = None
+    ) -> Any:
+        if func.namespace == "profiler":
+            return func(*args, **(kwargs or {}))
+        op = op_of(func)
+        values = op.bind(args, kwargs or {})
+        with _disable_current_modes():
+            before = [bits_of(t.clone()) for v in values for t in tensors_in(v)]
+        result = func(*args, **(kwargs or {}))
+        with _disable_current_modes():
+            results = result if isinstance(result, (tuple, list)) else [result]
+            after = [bits_of(t.clone()) for t in results for t in tensors_in(t)]
+            after += [bits_of(t.clone()) for i in op.silent_outputs for t in tensors_in(values[i])]
+        self.seen.append((op.ir, before, after))
+        return result
+
+
+@FAMILIES
+def test_every_op_with_its_values(family: str, device: str, tmp_path: Path) -> None:
+    step, brute = models.make(family, device), BruteForce()
+    path = tmp_path / "x.h5"
+    with dumper(use_dump=True, dump_path=path), brute:
+        step(), step()
+    with open_dump(path) as dump:
+        assert [record.ir for record in dump.records] == [ir for ir, _, _ in brute.seen]
+        assert [record.seqid for record in dump.records] == list(range(1, len(brute.seen) + 1))
+        assert {record.phase for record in dump.records} == {"forward", "backward", "optimizer"}
+        for entry, (ir, before, after) in zip(dump.records, brute.seen, strict=True):
+            assert sorted(t.bits().tobytes() for t in entry.inputs) == sorted(
+                bits.tobytes() for bits in before
+            ), (ir, entry.path)
+            assert sorted(t.bits().tobytes() for t in entry.outputs) == sorted(
+                bits.tobytes() for bits in after
+            ), (ir, entry.path)
+
+
+def test_unchanged_values_are_links(device: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with dumper(use_dump=True, dump_path=path):
+        a = torch.ones(4, device=device)
+        b = a + 1
+        c = b * a
+        b.add_(c)
+        b * a
+    with open_dump(path) as dump:
+        at = {
+            (r.ir, r.seqid, t.side, t.name): t.address
+            for r in dump.records
+            for t in (*r.inputs, *r.outputs)
+        }
+    ones, plus = at["ones", 1, "output", "result"], at["add_Tensor", 2, "output", "result"]
+    assert at["add_Tensor", 2, "input", "self"] == ones
+    assert (at["mul_Tensor", 3, "input", "self"], at["mul_Tensor", 3, "input", "other"]) == (
+        plus,
+        ones,
+    )
+    written = at["add__Tensor", 4, "output", "self"]
+    assert at["add__Tensor", 4, "input", "self"] == plus != written
+    assert (at["mul_Tensor", 5, "input", "self"], at["mul_Tensor", 5, "input", "other"]) == (
+        written,
+        ones,
+    )
+
+
+def test_batch_norm_writes_what_its_schema_hides(device: str, tmp_path: Path) -> None:
+    norm = torch.nn.BatchNorm1d(3).to(device)
+    x = torch.arange(12.0).reshape(4, 3).to(device)
+    records = record(tmp_path / "x.h5", lambda: (norm(x), norm(x)))
+    first, second = [r for r in records if r[0] == "native_batch_norm"]
+    assert not np.array_equal(first[1]["running_mean"], first[2]["running_mean"])
+    np.testing.assert_array_equal(first[2]["running_mean"], second[1]["running_mean"])
+    np.testing.assert_array_equal(second[2]["running_mean"], norm.running_mean.cpu().numpy())
+
+
+IN_PLACE = {
+    "add_": lambda t: t.add_(1),
+    "copy_": lambda t: t.copy_(torch.full((4,), 7.0, device=t.device)),
+    "index_put_": lambda t: t.index_put_((torch.tensor([1], device=t.device),), t.new_zeros(1)),
+    "out=": lambda t: torch.add(t.new_ones(4), 5, out=t),
+    "slice": lambda t: t[1:3].fill_(9),
+    "foreach": lambda t: torch._foreach_mul_([t], 3.0),
+    "data": lambda t: t.data.mul_(2),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_input_before_and_output_after(name: str, device: str, tmp_path: Path) -> None:
+    t = torch.tensor([1.0, 2.0, 3.0, 4.0]).to(device)
+    before = t.cpu().numpy().copy()
+    records = record(tmp_path / "x.h5", lambda: (t.exp(), IN_PLACE[name](t), t.exp()))
+    exps = [r for r in records if r[0] == "exp"]
+    np.testing.assert_array_equal(exps[0][1]["self"], before)
+    np.testing.assert_array_equal(exps[1][1]["self"], t.cpu().numpy())
+    assert not np.array_equal(before, t.cpu().numpy())
+    writing = next(r for r in records if op_writes(r[0]))
+    key = next(k for k in writing[2] if k in writing[1])
+    assert not np.array_equal(writing[1][key], writing[2][key])
+
+
+def op_writes(ir: str) -> bool:
+    from dumper.ops import overload_named
+
+    return bool(op_of(overload_named(ir)).written)
+
+
+LAYOUTS = {
+    "0-d": lambda t: t.sum(),
+    "empty": lambda t: t[:0],
+    "transposed": lambda t: t.t(),
+    "offset": lambda t: t[1:, 2:],
+    "strided": lambda t: t[:, ::2],
+    "expanded": lambda t: t[:1].expand(5, 6),
+    "split": lambda t: t.split(2, dim=1)[1],
+    "channels_last": lambda t: t.reshape(1, 2, 2, 6).contiguous(memory_format=torch.channels_last),
+    "unfold": lambda t: t.unfold(1, 3, 1),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_stored_value_is_the_contiguous_one(name: str, device: str, tmp_path: Path) -> None:
+    t = LAYOUTS[name](torch.arange(24.0).reshape(4, 6).to(device))
+    records = record(tmp_path / "x.h5", lambda: t.neg())
+    np.testing.assert_array_equal(records[0][1]["self"], t.cpu().contiguous().numpy())
+    with open_dump(tmp_path / "x.h5") as dump:
+        stored = dump.records[0].inputs[0]
+        assert stored.live_stride == (None if t.is_contiguous() else t.stride())
+        assert stored.stride == torch.empty(t.shape).stride()
+
+
+DTYPES = [
+    getattr(torch, name)
+    for name in (
+        "float32 float64 float16 bfloat16 float8_e4m3fn float8_e5m2 bool uint8 int8 int16 int32 "
+        "int64 uint16 complex64 complex128 complex32"
+    ).split()
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(), (5,), (0, 3), (2, 3)])
+def test_bits_survive(dtype: torch.dtype, shape: tuple[int, ...], tmp_path: Path) -> None:
+    size = torch.empty(shape, dtype=dtype).nbytes
+    raw = torch.randint(0, 2 if dtype is torch.bool else 256, (size,), dtype=torch.uint8)
+    t = raw.view(dtype).reshape(shape) if size else torch.empty(shape, dtype=dtype)
+    with dumper(use_dump=True, dump_path=tmp_path / "x.h5"):
+        torch.clone(t)
+    with open_dump(tmp_path / "x.h5") as dump:
+        (stored,) = dump.records[0].inputs
+        assert (stored.dtype, stored.shape) == (str(dtype).removeprefix("torch."), shape)
+        assert stored.bits().tobytes() == raw.numpy().tobytes()
+
+
+@pytest.mark.parametrize("flag", ["conj", "neg"])
+def test_lazy_views_are_resolved(flag: str, device: str, tmp_path: Path) -> None:
+    z = torch.tensor([1 + 2j, 3 - 4j]).to(device)
+    z = z.conj() if flag == "conj" else z.conj().imag
+    records = record(tmp_path / "x.h5", lambda: torch.exp(z))
+    taken = [r for r in records if r[0] == "exp"][0][1]["self"]
+    np.testing.assert_array_equal(taken, z.cpu().resolve_conj().resolve_neg().numpy())
+
+
+def test_foreach_still_bumps_versions(device: str, tmp_path: Path) -> None:
+    def backward() -> None:
+        w = torch.ones(3, device=device, requires_grad=True)
+        y = (w * w).sum()
+        with torch.no_grad():
+            torch._foreach_add_([w], 1.0)
+        y.backward()
+
+    message = "modified by an inplace operation"
+    with pytest.raises(RuntimeError, match=message):
+        backward()
+    with (
+        pytest.raises(RuntimeError, match=message),
+        dumper(use_dump=True, dump_path=tmp_path / "x.h5"),
+    ):
+        backward()
+
+
+def test_an_error_of_the_model_is_the_models(device: str, tmp_path: Path) -> None:
+    a, b = torch.ones(2, 3, device=device), torch.ones(2, 3, device=device)
+    with pytest.raises(RuntimeError) as plain:
+        torch.mm(a, b)
+    with (
+        pytest.raises(RuntimeError) as dumped,
+        dumper(use_dump=True, dump_path=tmp_path / "x.h5"),
+    ):
+        a.exp()
+        torch.mm(a, b)
+    assert str(plain.value) == str(dumped.value)
+    with open_dump(tmp_path / "x.h5") as dump:
+        assert [(r.ir, len(r.outputs)) for r in dump.records] == [("exp", 1), ("mm", 0)]
+
+
+def test_what_cannot_be_stored_is_listed(tmp_path: Path) -> None:
+    sparse = torch.eye(3).to_sparse()
+    dense = torch.ones(3, 3)
+    with dumper(use_dump=True, dump_path=tmp_path / "x.h5"):
+        result = torch.mm(sparse, dense)
+        torch.empty(2, device="meta").exp()
+    assert torch.equal(result, dense)
+    with open_dump(tmp_path / "x.h5") as dump:
+        mm = next(r for r in dump.records if r.ir == "mm")
+        assert [t.name for t in mm.inputs] == ["mat2"]
+        omitted = {line["path"]: line["reason"] for line in dump.lines("omitted")}
+    assert "sparse" in omitted[f"{mm.path}/input/self"]
+    assert any("meta" in reason for reason in omitted.values())
+
+
+def test_forked_children_write_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    script = f"""
+        import torch, dumper
+        from torch.utils.data import DataLoader, Dataset
+        class Data(Dataset):
+            def __len__(self): return 8
+            def __getitem__(self, i): return torch.full((3,), float(i)).exp()
+        with torch.utils.dumper(use_dump=True, dump_path={str(path)!r}):
+            total = sum(batch.sum() for batch in DataLoader(Data(), 2, num_workers=2))
+        print(float(total))
+    """
+    done = run_python(script)
+    assert done.returncode == 0, done.stderr
+    with open_dump(path) as dump:
+        assert dump.finished and dump.skipped == []
+        assert "exp" not in dump.by_ir
+        assert "sum" in dump.by_ir
+
+
+def run_python(script: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    root = str(Path(__file__).resolve().parent.parent)
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **options,
+    )
+
+
+def test_a_full_disk_stops_recording_not_training(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+
+    def limit() -> None:  # a file size limit fails writes as a full disk does
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+    script = f"""
+        import signal, torch, dumper
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        with torch.utils.dumper(use_dump=True, dump_path={str(path)!r}):
+            x = torch.zeros(1000)
+            for _ in range(1000):
+                x = x + 1
+        print(x.sum().item())
+    """
+    done = run_python(script, preexec_fn=limit)
+    assert done.stdout.strip() == "1000000.0", done.stderr
+    assert done.stderr.count("recording stopped at op") == 1
+    with open_dump(path) as dump:
+        assert dump.finished is False
+        assert len(dump.records) >= 64
+        for entry in dump.records[1:]:
+            before, after = entry.inputs[0].read(), entry.outputs[0].read()
+            np.testing.assert_array_equal(before + 1, after)
+
+
+def test_records_of_two_contexts_are_apart(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first = record(tmp_path / "1.h5", lambda: torch.ones(2).exp())
+        torch.ones(2).sin()
+        second = record(tmp_path / "2.h5", lambda: torch.ones(2).cos())
+    assert [r[0] for r in first] == ["ones", "exp"]
+    assert [r[0] for r in second] == ["ones", "cos"]
+
+
+def test_storages_stay_resizable(device: str, tmp_path: Path) -> None:
+    """Reading a tensor through `.numpy()` would forbid torch to resize it ever after."""
+    out = torch.empty(0, device=device)
+    with dumper(use_dump=True, dump_path=tmp_path / "x.h5"):
+        torch.exp(torch.zeros(3, device=device), out=out)
+    torch.exp(torch.zeros(5, device=device), out=out.resize_(0))
+    assert out.tolist() == [1.0] * 5
+
+
+@pytest.mark.parametrize("made", ["before", "inside"])
+def test_compiled_functions_are_recorded_and_stay_compiled(made: str, tmp_path: Path) -> None:
+    script = f"""
+        import torch, dumper
+        compiled = []
+        def backend(graph, inputs):
+            compiled.append(graph)
+            return graph.forward
+        def make():
+            return torch.compile(lambda x: (x.sin() + 1).sum(), backend=backend, fullgraph=True)
+        x = torch.ones(3)
+        plain = (x.sin() + 1).sum()
+        if {made!r} == "before":
+            function = make()
+            function(x)
+        before = len(compiled)
+        with torch.utils.dumper(use_dump=True, dump_path={str(tmp_path / "x.h5")!r}):
+            if {made!r} == "inside":
+                function = make()
+            result = function(x)
+        assert torch.equal(result, plain)
+        assert len(compiled) == before, "compiled under the dumper"
+        assert torch.equal(function(x), plain)
+        assert len(compiled) == 1, "not compiled after it"
+    """
+    done = run_python(script)
+    assert done.returncode == 0, done.stderr
+    with open_dump(tmp_path / "x.h5") as dump:
+        assert [record.ir for record in dump.records] == ["sin", "add_Tensor", "sum"]
