@@ -1,7 +1,7 @@
-"""The demo's training step: a small ResNet on scikit-learn's handwritten digits, same numbers each time.
+"""The demo's training step: a small ResNet on scikit-learn's handwritten digits.
 
-Everything that decides the step (weights, batch, order) comes from one seed on the CPU and is moved to
-the device afterwards, so that two devices start equal.
+Everything that decides the step (weights, batch, order) comes from one seed on the CPU and is moved
+to the device afterwards, so that two devices start equal and every run has the same numbers.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Step:
         torch.manual_seed(seed)
         self.model = DigitsResNet().to(device)
         digits = load_digits()
-        self.images = torch.tensor(digits.images[:batch], dtype=torch.float32)[:, None].to(device) / 16
-        self.labels = torch.tensor(digits.target[:batch]).to(device)
+        images = torch.tensor(digits.images[:batch], dtype=torch.float32)[:, None] / 16
+        self.images, self.labels = images.to(device), torch.tensor(digits.target[:batch]).to(device)
         # foreach=False: else the two devices would update their parameters by different ops.
         self.optimizer = torch.optim.SGD(
             self.model.parameters(), lr=0.1, momentum=0.9, foreach=False

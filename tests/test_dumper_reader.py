@@ -200,7 +200,7 @@ def test_bfloat16_without_a_name(tmp_path):
     ],
 )
 def test_storage_order_of_old_producers(tmp_path, device, stride, transposed):
-    """The oldest producers wrote CPU and CUDA tensors as they lay in memory, with the live stride."""
+    """The oldest producers wrote CPU and CUDA tensors as they lay, with the live stride."""
     stored = np.arange(6, dtype="f4").reshape(3, 2)
     with h5py.File(tmp_path / "d.h5", "w") as file:
         put(file, "op/1/output/result", stored, device=device, stride=stride)

@@ -1,0 +1,130 @@
+"""What `import torch` runs of this project: it sets `torch.utils.dumper` and the emulated device.
+
+torch calls every entry point of group `torch.backends` while it is being imported, and an exception
+there kills `import torch`. So this module imports nothing of ours until asked, and lets none out.
+
+Our packages have common names, and a training folder may hold its own `dumper.py`, `compare/` or
+`npu_core.py`, first on `sys.path`. That folder keeps its names. This module, whose own name is
+unique, is also a package (`__path__`) over the folder it lies in, so that ours is always found by
+file: `_torch_dumper_bootstrap.dumper` where the name `dumper` is taken, plain `dumper` otherwise,
+so that `import dumper` and `torch.utils.dumper` are one module with one state.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+__path__ = [os.path.dirname(os.path.abspath(__file__))]
+
+
+def autoload() -> None:
+    """Entry point of torch: set `torch.utils.dumper`, register the emulated npu if asked.
+
+    Asked means: `NPU_CORE` names a profile, or our `npu_core` was imported before torch. Never
+    raises: what goes wrong is one RuntimeWarning.
+    """
+    install()
+    profile = os.environ.get("NPU_CORE") or None
+    if profile is None and not _is_ours("npu_core", sys.modules.get("npu_core")):
+        return
+    try:
+        _package("npu_core").register(profile)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not break `import torch`
+        _warn(
+            "The emulated npu device is not registered"
+            + (f" (NPU_CORE={profile})" if profile else "")
+            + f": {type(error).__name__}: {error}\n"
+            "torch works without it. Unset NPU_CORE if you do not want the device."
+        )
+
+
+def install() -> None:
+    """Set `torch.utils.dumper`, which imports package `dumper` at its first call."""
+    import torch.utils
+
+    torch.utils.dumper = _dumper
+
+
+def _dumper(
+    enabled: bool = True,
+    use_dump: bool = False,
+    use_load: bool = False,
+    check_overflow: bool = False,
+    dump_path: str | os.PathLike[str] | None = None,
+    load_file_path: str | os.PathLike[str] | None = None,
+    load_with_acl_dump: bool = False,
+):
+    """Context manager around one training step: dump every op to an HDF5 file, or replay one.
+
+        with torch.utils.dumper(use_dump=True, dump_path="cpu.h5"):
+            step()
+        with torch.utils.dumper(use_load=True, load_file_path="cpu.h5", dump_path="npu.h5"):
+            step()
+
+    enabled: False makes it do nothing.
+    use_dump: write the inputs and outputs of every op to dump_path.
+    use_load: run each op on the inputs recorded in load_file_path, write its outputs to dump_path.
+    check_overflow: write only the ops that overflow.
+    dump_path: file to write; a folder or None (the working directory) gets a time-stamped file.
+    load_file_path: file to load from.
+    load_with_acl_dump: dump the loaded ops on the device through ACL too.
+
+    Raises ImportError if package dumper or something it needs cannot be imported.
+    `msaccucmp compare` compares two such files.
+    """
+    try:
+        start = _package("dumper").dumper
+    except Exception as error:  # a damaged installation fails in any way; the answer is one
+        raise ImportError(_cannot_load(error)) from error
+    return start(
+        enabled=enabled,
+        use_dump=use_dump,
+        use_load=use_load,
+        check_overflow=check_overflow,
+        dump_path=dump_path,
+        load_file_path=load_file_path,
+        load_with_acl_dump=load_with_acl_dump,
+    )
+
+
+# In this module the plain name belongs to the package, which importing sets as an attribute here.
+_dumper.__name__ = _dumper.__qualname__ = "dumper"
+_dumper.__module__ = "torch.utils"
+
+
+def _package(name: str):
+    """Our package: by its plain name where that leads to ours, else below this module."""
+    import importlib.util
+
+    found = sys.modules.get(name) or importlib.util.find_spec(name)
+    return importlib.import_module(name if _is_ours(name, found) else f"{__name__}.{name}")
+
+
+def _is_ours(name: str, found: object) -> bool:
+    """Whether a module, a spec or None is our package of this name."""
+    file = getattr(found, "__file__", None) or getattr(found, "origin", None)
+    ours = os.path.join(__path__[0], name, "__init__.py")
+    return isinstance(file, str) and os.path.realpath(file) == os.path.realpath(ours)
+
+
+def _cannot_load(error: Exception) -> str:
+    missing = error.name if isinstance(error, ModuleNotFoundError) and error.name else ""
+    missing = missing.partition(".")[0]
+    if missing in ("", "dumper", __name__):
+        advice = "Reinstall it: pip install --force-reinstall --no-deps torch-dumper"
+    else:
+        advice = f"Install what is missing: pip install {missing}"
+    return (
+        f"torch.utils.dumper cannot be loaded from {os.path.join(__path__[0], 'dumper')}: "
+        f"{type(error).__name__}: {error}\n{advice}"
+    )
+
+
+def _warn(message: str) -> None:
+    import warnings
+
+    try:
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+    except RuntimeWarning:  # `python -W error`: even then `import torch` must go on
+        sys.stderr.write(f"torch-dumper: {message}\n")

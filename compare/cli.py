@@ -1,0 +1,189 @@
+"""The command `msaccucmp`: options as the original writes them, errors as one block, exit status
+like diff.
+
+0: nothing differs. 1: something differs or has no partner. 2: trouble. Numba and the rest are
+imported by the command that needs them, so that `--help` and `convert` answer at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from dumper.errors import DumpError, printable
+
+TROUBLE = 2
+
+
+class _Program(click.Group):
+    """A group whose commands return their exit status and whose errors are one block on stderr."""
+
+    def main(self, *args: object, **options: object) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):  # no console may fail on a name it cannot show
+                stream.reconfigure(errors="backslashreplace")
+        options["standalone_mode"] = False
+        try:
+            sys.exit(super().main(*args, **options) or 0)
+        except DumpError as error:
+            _fail(str(error))
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message(), err=True)
+            sys.exit(TROUBLE)
+        except click.UsageError as error:
+            command = error.ctx.command_path if error.ctx else "msaccucmp"
+            _fail(f"{error.format_message()}\n  what to do: see {command} --help")
+        except click.ClickException as error:
+            _fail(error.format_message())
+        except click.Abort:
+            _fail("interrupted")
+
+
+def _fail(block: str) -> None:
+    click.echo(f"msaccucmp: error: {block}", err=True)
+    sys.exit(TROUBLE)
+
+
+@click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """Compare, convert and take apart dumps of PyTorch operators."""
+
+
+@cli.command()
+@click.option("-m", "--my_dump_path", "mine", required=True, help="The dump to be judged.")
+@click.option("-g", "--golden_dump_path", "golden", required=True, help="The dump taken as right.")
+@click.option(
+    "-out", "--out", "--output", "out", default=".", help="Directory for the csv; made if missing."
+)
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 also when something differs.")
+def compare(mine: str, golden: str, out: str, exit_zero: bool) -> int:
+    """Compare two dumps, op by op, and write result_<time>.csv."""
+    from dumper.reader import check_file, open_dump
+
+    from .engine import compare_dumps
+    from .result import result_file
+    from .summary import Summary
+    from .terminal import show_gaps, show_summary, with_progress
+
+    for path in (mine, golden):
+        check_file(Path(path))
+    if os.path.samefile(mine, golden):
+        raise DumpError(
+            "both paths name the same file", f"{mine} and {golden}", "name two different dumps"
+        )
+    with open_dump(mine) as left, open_dump(golden) as right:
+        for title, dump in (("my dump", left), ("golden", right)):
+            if not dump.records:
+                raise _no_records(dump)
+            show_gaps(title, dump)
+        summary = Summary()
+        total = sum(len(record.inputs) + len(record.outputs) for record in left.records)
+        with result_file(Path(out)) as result:
+            for row in with_progress(compare_dumps(left, right), "comparing", total):
+                result.add(row)
+                summary.add(row)
+        show_summary(left, right, summary)
+        click.echo(f"result: {printable(os.path.join(out, result.path.name))}")
+    return 0 if exit_zero or summary.nothing_differs else 1
+
+
+def _no_records(dump: object) -> DumpError:
+    seen = f"; {dump.skipped[0][0]}: {dump.skipped[0][1]}" if dump.skipped else ""
+    return DumpError(
+        f"there is no record in this file{seen}",
+        dump.path,
+        "name a file that the dumper wrote; groups are /<IR>/<seqid>/input|output",
+    )
+
+
+@cli.command()
+@click.option("-d", "--dump_file", "dump", required=True, help="The dump to be converted.")
+@click.option("-out", "--out", "--output", "out", default=".", help="Directory; made if missing.")
+@click.option("-t", "--type", "kind", type=click.Choice(["npy", "txt"]), default="npy")
+@click.option("-op", "--op_name", "name", help="Only this IR, NAME, or this record, NAME/SEQID.")
+@click.option("-v", "--version", type=click.Choice(["2"]), default="2", help="As in the original.")
+def convert(dump: str, out: str, kind: str, name: str | None, version: str) -> int:
+    """Write tensors of a dump to npy or txt files, one each."""
+    from dumper.reader import open_dump
+
+    from .convert import WIDENED, check_room, estimate, is_widened, select, tensors_of
+    from .convert import convert as convert_all
+    from .terminal import show_gaps, with_progress
+
+    with open_dump(dump) as opened:
+        if not opened.records:
+            raise _no_records(opened)
+        show_gaps("dump", opened)
+        tensors = tensors_of(select(opened, name))
+        size = estimate(tensors, kind)
+        about = "" if kind == "npy" else "at most about "
+        click.echo(f"{len(tensors)} tensors, {about}{size} bytes of {kind} in {printable(out)}")
+        check_room(Path(out), size)
+        if names := sorted({tensor.dtype for _, tensor in tensors if is_widened(tensor)}):
+            click.echo(f"{', '.join(names)} widened to {WIDENED}, which holds every value exactly")
+        failed = 0
+        for error in with_progress(
+            convert_all(tensors, Path(out), kind), "converting", len(tensors)
+        ):
+            if error is not None:
+                failed += 1
+                click.echo(f"msaccucmp: error: {error}", err=True)
+        click.echo(f"{len(tensors) - failed} files written")
+    return TROUBLE if failed else 0
+
+
+@cli.command()
+@click.option("-i", "--input", "source_file", required=True, help="Input file name.")
+@click.option("-o", "--output", "target_file", required=True, help="Output file name.")
+@click.option("-s", "--source", required=True, help="Source object name.")
+@click.option("-d", "--destination", required=True, help="Destination object name.")
+@click.option("-p", "--parents", is_flag=True, help="Make parent groups as needed.")
+@click.option("-v", "--verbose", is_flag=True, help="Say what is copied.")
+@click.option(
+    "-f", "--flag", "flags", multiple=True, help="shallow, soft, ext, ref, noattr, allflags."
+)
+@click.option(
+    "-V", "--version", is_flag=True, is_eager=True, expose_value=False,
+    callback=lambda *given: _show_version(*given), help="Print the version of HDF5 and exit.",
+)  # fmt: skip
+def h5copy(
+    source_file: str,
+    target_file: str,
+    source: str,
+    destination: str,
+    parents: bool,
+    verbose: bool,
+    flags: tuple[str, ...],
+) -> int:
+    """Copy one record (or any object) to another HDF5 file, adding to it, as HDF5's h5copy does."""
+    from .extract import FLAGS, copy_object
+
+    for flag in flags:
+        if flag not in FLAGS:
+            raise click.BadParameter(f"{flag!r} is none of {', '.join(FLAGS)}", param_hint="-f")
+    copy_object(
+        Path(source_file),
+        Path(target_file),
+        source,
+        destination,
+        parents=parents,
+        flags=flags,
+        say=lambda text: click.echo(printable(text)) if verbose else None,
+    )
+    return 0
+
+
+def _show_version(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        import h5py
+
+        click.echo(f"h5copy: Version {h5py.version.hdf5_version}")
+        context.exit()
+
+
+def main() -> None:
+    """Run the command line."""
+    cli.main(prog_name="msaccucmp")

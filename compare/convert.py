@@ -1,0 +1,179 @@
+"""Tensors of a dump as npy or txt files, named `<IR>.<seqid>.<input|output>.<arg>[.<i>].<type>`.
+
+Names come from the file and are never paths: what is not a letter, a digit or `_` is escaped. Files
+of an earlier conversion are replaced, symbolic links are not followed. numpy has no bfloat16 and no
+float8 that others could load, so these are widened to float32, which holds them exactly.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from dumper.errors import DumpError
+from dumper.layout import unescape
+from dumper.reader import Dump, Record
+from dumper.stored import Tensor
+
+WIDENED = "float32"
+_TEXT_BYTES = {
+    "int8": 5,
+    "uint8": 4,
+    "bool": 2,
+    "int16": 7,
+    "int32": 12,
+    "int64": 21,
+    "float32": 16,
+}
+_TEXT_BYTES_MOST = 50
+_NAME_BYTES = 200
+_UNSAFE = re.compile(r"[^A-Za-z0-9_]")
+_FORMATS = {2: "%.9g", 4: "%.9g", 8: "%.17g"}
+
+
+def select(dump: Dump, name: str | None) -> list[Record]:
+    """The records that NAME or NAME/SEQID asks for; all of them for None.
+
+    Raises DumpError when there is none, with the nearest names.
+    """
+    if name is None:
+        return list(dump.records)
+    ir, _, seqid = name.strip("/").rpartition("/")
+    if not ir or not seqid.isdecimal():
+        ir, seqid = name.strip("/"), ""
+    found = [record for record in dump.records if ir in (record.ir, unescape(record.ir))]
+    if found and seqid:
+        numbers = [record.seqid for record in found]
+        found = [record for record in found if record.seqid == int(seqid)]
+        near = [str(number) for number in numbers[:10]]
+    else:
+        near = difflib.get_close_matches(ir, dump.by_ir, n=5)
+    if not found:
+        hint = (
+            f"the nearest are {', '.join(near)}" if near else f"names are like {dump.records[0].ir}"
+        )
+        raise DumpError(f"no record {name} in this dump", dump.path, hint)
+    return found
+
+
+def tensors_of(records: list[Record]) -> list[tuple[Record, Tensor]]:
+    """All tensors of the records, inputs first."""
+    return [(record, tensor) for record in records for tensor in (*record.inputs, *record.outputs)]
+
+
+def estimate(tensors: list[tuple[Record, Tensor]], kind: str) -> int:
+    """Bytes that the files will take: exact to the header for npy, an upper guess for txt."""
+    return sum(128 + tensor.size * _item_bytes(tensor, kind) for _, tensor in tensors)
+
+
+def check_room(folder: Path, needed: int) -> None:
+    """Make `folder` (0700 if it is missing) and check the free space under it.
+
+    Raises DumpError when it cannot be made or the disk has less than `needed` bytes.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DumpError(f"cannot write here ({reason})", folder, "name another -out") from None
+    if needed > free:
+        raise DumpError(
+            f"{needed} bytes are to be written and {free} are free",
+            folder,
+            "make room, name another -out, or choose records with -op",
+        )
+
+
+def convert(
+    tensors: list[tuple[Record, Tensor]], folder: Path, kind: str
+) -> Iterator[DumpError | None]:
+    """Write each tensor to its file; yields None, or what was wrong with that tensor.
+
+    folder: existing directory. kind: "npy" or "txt". Raises DumpError when a file cannot be
+    written.
+    """
+    taken: set[str] = set()
+    for record, tensor in tensors:
+        name = _file_name(record, tensor)
+        if name in taken:  # two names of the file that look alike after escaping
+            name = f"{name}.{hashlib.sha256(tensor.path.encode(errors='replace')).hexdigest()[:16]}"
+        taken.add(name)
+        try:
+            values = tensor.read()
+        except DumpError as error:
+            yield error
+            continue
+        _write(folder / f"{name}.{kind}", values, tensor, kind)
+        yield None
+
+
+def is_widened(tensor: Tensor) -> bool:
+    """Whether numpy lacks the tensor's dtype, so that its file is float32."""
+    return tensor.dtype.startswith(("bfloat16", "float8"))
+
+
+def _write(path: Path, values: np.ndarray, tensor: Tensor, kind: str) -> None:
+    if is_widened(tensor):
+        values = values.astype(WIDENED)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    try:
+        with open(os.open(path, flags, 0o600), "wb") as file:
+            if kind == "npy":
+                np.save(file, values, allow_pickle=False)
+            else:
+                _write_text(file, values, tensor)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise DumpError(
+            f"this file cannot be written ({reason})",
+            path,
+            "remove what is in the way, or make room",
+        ) from None
+
+
+def _write_text(file: object, values: np.ndarray, tensor: Tensor) -> None:
+    """Text as np.loadtxt reads it: two header lines, a row for each last dimension, every digit."""
+    file.write(f"# shape: {list(tensor.shape)}\n# dtype: {tensor.dtype}\n".encode())
+    if not values.size:
+        return
+    rows = values.reshape(-1, values.shape[-1] if values.ndim else 1)
+    if values.dtype.kind in "iub":
+        form = "%d"
+    else:
+        form = _FORMATS[values.real.dtype.itemsize]
+    if values.dtype.kind == "c":
+        form = [f"({form}{form.replace('%', '%+')}j)"] * rows.shape[1]
+    np.savetxt(file, rows, fmt=form)
+
+
+def _file_name(record: Record, tensor: Tensor) -> str:
+    parts = tensor.name.split("/")
+    last, parent = parts[-1], parts[-2] if len(parts) > 1 else ""
+    if parent and last.removeprefix(f"{parent}_").isdecimal():
+        parts[-1] = last.removeprefix(f"{parent}_")
+    parts = [_safe(part) for part in (record.ir, str(record.seqid), tensor.side, *parts)]
+    name = ".".join(parts)
+    if len(name) > _NAME_BYTES:
+        digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+        name = f"{name[:_NAME_BYTES]}.{digest}"
+    return name
+
+
+def _safe(part: str) -> str:
+    return _UNSAFE.sub(lambda match: f"_x{ord(match[0]):04x}_", part)
+
+
+def _item_bytes(tensor: Tensor, kind: str) -> int:
+    if kind == "txt":
+        return _TEXT_BYTES.get(tensor.dtype, _TEXT_BYTES_MOST)
+    if is_widened(tensor):
+        return 4
+    return 8 if tensor.dtype == "complex32" else tensor.nbytes // max(tensor.size, 1)

@@ -1,0 +1,69 @@
+"""What several test files share: the golden pairs, and the two outside tools that read our files.
+
+The peer and the HDF5 tools may be absent on a developer's machine: tests that need them are then
+skipped. CI sets TORCH_DUMPER_REQUIRE_PEERS=1, and there an absent one is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+import torch  # noqa: F401 - before npu_core, which then registers its device
+from hypothesis import settings
+
+import npu_core
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# A deadline is a timing test, and this suite has none.
+settings.register_profile("torch-dumper", deadline=None)
+settings.load_profile("torch-dumper")
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    """Folder of the golden pairs: `<case>/{npu.h5,gpu.h5,result.csv}`."""
+    return ROOT / "tests" / "golden"
+
+
+@pytest.fixture(scope="session")
+def peer() -> list[str]:
+    """Command of the peer's msaccucmp, which `scripts/peer` installs: append `compare -m ...`."""
+    python = ROOT / ".peer" / "bin" / "python"
+    if not python.exists():
+        _absent("the peer", "scripts/peer")
+    # Prints the path; installs nothing where the peer is complete.
+    found = subprocess.run([ROOT / "scripts" / "peer"], capture_output=True, text=True, check=True)
+    return [str(python), found.stdout.strip()]
+
+
+@pytest.fixture(scope="session")
+def hdf5_tools() -> dict[str, str]:
+    """Path of each of the real HDF5 tools h5copy, h5dump, h5ls, by name."""
+    tools = {name: shutil.which(name) for name in ("h5copy", "h5dump", "h5ls")}
+    if None in tools.values():
+        _absent("h5copy, h5dump or h5ls", "apt-get install hdf5-tools")
+    return tools
+
+
+def _absent(what: str, install: str) -> NoReturn:
+    message = f"{what} is not installed; install it with: {install}"
+    if os.environ.get("TORCH_DUMPER_REQUIRE_PEERS") == "1":
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+@pytest.fixture(params=["cpu", "npu"])
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each device in turn; the emulated npu in its `exact` profile is bit-equal to the CPU."""
+    if request.param == "cpu":
+        yield "cpu"
+        return
+    with npu_core.use("exact"):
+        yield "npu"

@@ -1,0 +1,308 @@
+"""Every metric against a slow oracle in long doubles, and every edge in a table."""
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from compare.metrics import Metrics, comparable, compare_arrays
+
+L = np.longdouble
+NAN, INF = math.nan, math.inf
+NUMBERS = (
+    "cosine",
+    "max_absolute",
+    "accumulated_relative",
+    "relative_euclidean",
+    "kullback_leibler",
+    "mean_absolute",
+    "root_mean_square",
+    "max_relative",
+    "mean_relative",
+    "exact",
+)
+
+
+def oracle(mine: np.ndarray, golden: np.ndarray) -> dict:
+    """docs/metrics.md, word by word, for finite values without complex ones."""
+    x, y = mine.astype(L).ravel(), golden.astype(L).ravel()
+    d = np.abs(x - y)
+    safe = np.where(y == 0, 1, y)
+    relative = np.where(y == 0, np.where(x == 0, L(0), L(1)), d / np.abs(safe))
+    xx, yy, dd = (np.sqrt(np.sum(v * v)) for v in (x, y, d))
+    cosine = np.sum(x * y) / (xx * yy) if xx and yy else (None if xx or yy else 1.0)
+
+    def shares(v):
+        span = v.max() - v.min()
+        u = np.maximum((v - v.min()) / span, L(1.1920928955078125e-07)) if span else np.ones_like(v)
+        return u / u.sum()
+
+    p, q = shares(x), shares(y)
+    return {
+        "cosine": cosine,
+        "max_absolute": d.max(),
+        "accumulated_relative": relative.sum(),
+        "relative_euclidean": dd / yy if yy else float(dd > 0),
+        "kullback_leibler": np.sum(p * np.log(p / q)),
+        "mean_absolute": d.mean(),
+        "root_mean_square": np.sqrt(np.mean(d * d)),
+        "max_relative": relative.max(),
+        "mean_relative": relative.mean(),
+        "mine": (x.mean(), x.std()),
+        "golden": (y.mean(), y.std()),
+    }
+
+
+def check(found: Metrics, expected: dict, x: np.ndarray, y: np.ndarray) -> None:
+    """Agreement to 1e-12 of what each metric could lose by cancellation in float64."""
+    for name, value in expected.items():
+        ours = getattr(found, name)
+        if name in ("mine", "golden"):
+            size = float(np.abs((x if name == "mine" else y).astype(L)).max())
+            for one, other in zip(ours, value, strict=True):
+                assert one == pytest.approx(float(other), rel=1e-12, abs=size * 1e-12), name
+        elif value is None:
+            assert ours is None, name
+        else:
+            # Cosine and divergence are differences of numbers of size 1.
+            slack = {"cosine": 1e-12, "kullback_leibler": 1e-9}.get(name, 0.0)
+            assert ours == pytest.approx(float(value), rel=1e-12, abs=slack), name
+
+
+def pairs_of(elements, dtype):
+    shapes = st.integers(1, 70)
+    return shapes.flatmap(
+        lambda n: st.tuples(
+            hnp.arrays(dtype, n, elements=elements), hnp.arrays(dtype, n, elements=elements)
+        )
+    )
+
+
+def floats(dtype, width):
+    return pairs_of(st.floats(allow_nan=False, allow_infinity=False, width=width), dtype)
+
+
+@given(floats(np.float32, 32))
+def test_float32(pair):
+    check(compare_arrays(*pair), oracle(*pair), *pair)
+
+
+@given(floats(np.float16, 16))
+def test_float16(pair):
+    check(compare_arrays(*pair), oracle(*pair), *pair)
+
+
+@given(floats(np.float64, 64))
+def test_float64(pair):
+    """The whole range: squares that overflow, denormals that vanish."""
+    x, y = pair
+    with np.errstate(over="ignore"):
+        # A difference or ratio beyond float64 is inf in any float64 report.
+        assume(np.isfinite(x - y).all() and np.abs(x).sum() < 1e308 and np.abs(y).sum() < 1e308)
+        expected = oracle(x, y)
+    assume(all(v is None or np.all(np.abs(v) < 1e308) for v in expected.values()))
+    assume(min(float(expected[k]) for k in ("mean_absolute",)) > 1e-300 or (x == y).all())
+    smallest = [np.abs(v[v != 0]).min(initial=1.0) for v in (x, y)]
+    assume(min(smallest) > 1e-290)  # below it float64 itself has lost digits of a quotient
+    check(compare_arrays(x, y), expected, x, y)
+
+
+@given(pairs_of(st.integers(-(2**63), 2**63 - 1), np.int64))
+def test_int64_is_exact(pair):
+    x, y = pair
+    found = compare_arrays(x, y)
+    distances = [abs(int(a) - int(b)) for a, b in zip(x, y, strict=True)]
+    assert found.max_absolute == float(max(distances))
+    assert found.mean_absolute == pytest.approx(sum(distances) / len(distances), rel=1e-14)
+    check(found, oracle(x, y), x, y)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64", "bool"]
+)
+@given(data=st.data())
+def test_integers(dtype, data):
+    x, y = data.draw(pairs_of(None, np.dtype(dtype)))
+    check(compare_arrays(x, y), oracle(x, y), x, y)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e5m2", "float8_e4m3fn", "float8_e4m3fnuz"])
+@given(data=st.data())
+def test_small_floats(name, data):
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    raw = data.draw(pairs_of(None, np.dtype(f"u{dtype.itemsize}")))
+    x, y = (
+        np.where(np.isfinite(bits.view(dtype)), bits.view(dtype), dtype.type(1)) for bits in raw
+    )
+    check(
+        compare_arrays(x, y), oracle(x.astype("f4"), y.astype("f4")), x.astype("f4"), y.astype("f4")
+    )
+
+
+@given(floats(np.float32, 32), st.data())
+def test_agreed_nonfinite_positions_leave_the_rest_as_it_is(pair, data):
+    x, y = pair
+    extra = data.draw(st.lists(st.sampled_from([NAN, INF, -INF]), min_size=1, max_size=5))
+    extra = np.array(extra, np.float32)
+    at = data.draw(st.integers(0, len(x)))
+    found = compare_arrays(np.insert(x, at, extra), np.insert(y, at, extra))
+    check(found, oracle(x, y), x, y)
+    assert found.same_nonfinite == len(extra)
+    assert found.size == len(x) + len(extra)
+
+
+@given(floats(np.float32, 32), st.data())
+def test_a_nonfinite_value_on_one_side_never_looks_good(pair, data):
+    x, y = pair
+    bad = data.draw(st.sampled_from([NAN, INF, -INF]))
+    at = data.draw(st.integers(0, len(x) - 1))
+    swapped = data.draw(st.booleans())
+    x[at] = bad
+    found = compare_arrays(*((y, x) if swapped else (x, y)))
+    worst = NAN if math.isnan(bad) else INF
+    for name in NUMBERS[1:4] + NUMBERS[5:9]:
+        value = getattr(found, name)
+        assert value == worst or (math.isnan(worst) and math.isnan(value)), name
+    assert math.isnan(found.cosine) and math.isnan(found.kullback_leibler)
+    assert (found.mine_nonfinite, found.golden_nonfinite) == ((0, 1) if swapped else (1, 0))
+    assert found.exact < 1
+
+
+@pytest.mark.parametrize("size", [2047, 2048, 2049, 10_000])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+def test_blocks_join(size, dtype):
+    random = np.random.default_rng(size)
+    x = (random.standard_normal(size) * 1000).astype(dtype)
+    y = x + (random.standard_normal(size) * 10).astype(dtype)
+    check(compare_arrays(x, y), oracle(x, y), x, y)
+
+
+@given(
+    pairs_of(st.complex_numbers(allow_nan=False, allow_infinity=False, max_magnitude=1e100), "c16")
+)
+def test_complex(pair):
+    x, y = pair
+    assume(all(np.abs(v[v != 0]).min(initial=1.0) > 1e-100 for v in pair))
+    found = compare_arrays(x, y)
+    real = oracle(x.view(float), y.view(float))
+    d, size = np.abs(x - y), np.abs(y)
+    relative = np.where(size > 0, d / np.where(size > 0, size, 1), np.abs(x) > 0)
+    expected = {
+        "cosine": real["cosine"],
+        "relative_euclidean": real["relative_euclidean"],
+        "max_absolute": d.max(),
+        "mean_absolute": d.mean(),
+        "accumulated_relative": relative.sum(),
+        "max_relative": relative.max(),
+        "mean_relative": relative.mean(),
+        "mine": (np.abs(x).mean(), np.abs(x).std()),
+        "golden": (size.mean(), size.std()),
+    }
+    check(found, expected, np.abs(x), size)
+    assert found.root_mean_square == pytest.approx(float(np.sqrt(np.mean(np.square(d.astype(L))))))
+
+
+# x, y, then the metrics in the order of NUMBERS; each row is an edge that docs/metrics.md names.
+F = np.float32
+KL_ONE_STEP = math.log(2) - 0.0  # both flat sides are uniform
+EDGES = {
+    "both zero": ([0, 0], [0, 0], [1, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
+    "golden zero": ([1, 2], [0, 0], [None, 2, 2, 1, ..., 1.5, math.sqrt(2.5), 1, 1, 0]),
+    "mine zero": ([0, 0], [1, 2], [None, 2, 2, 1, ..., 1.5, math.sqrt(2.5), 1, 1, 0]),
+    "opposite": ([-1, -2], [1, 2], [-1, 4, 4, 2, ..., 3, math.sqrt(10), 2, 2, 0]),
+    "one element": ([2], [3], [1, 1, 1 / 3, 1 / 3, 0, 1, 1, 1 / 3, 1 / 3, 0]),
+    "one element, other sign": ([2], [-2], [-1, 4, 2, 2, 0, 4, 4, 2, 2, 0]),
+    "empty": ([], [], [1, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
+    "only agreed NaN": ([NAN], [NAN], [1, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
+    "agreed infinity": ([INF, 2], [INF, 2], [1, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
+    "other infinity": ([INF], [-INF], [NAN, INF, INF, INF, NAN, INF, INF, INF, INF, 0]),
+    "infinity against NaN": ([INF], [NAN], [NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, 0]),
+    "golden NaN": ([1, 2], [NAN, 2], [NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, 0.5]),
+    "constants": ([1, 1], [2, 2], [1, 1, 1, 0.5, 0, 1, 1, 0.5, 0.5, 0]),
+    "huge and equal": ([1e25] * 3, [1e25] * 3, [1, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
+    "huge": ([1e38], [-1e38], [-1, 2e38, 2, 2, 0, 2e38, 2e38, 2, 2, 0]),
+    "tiny": ([1e-30], [3e-30], [1, 2e-30, 2 / 3, 2 / 3, 0, 2e-30, 2e-30, 2 / 3, 2 / 3, 0]),
+    "signed zeros": ([0.0], [-0.0], [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+}
+
+
+@pytest.mark.parametrize(("x", "y", "expected"), EDGES.values(), ids=list(EDGES))
+def test_edges(x, y, expected):
+    found = compare_arrays(np.array(x, F), np.array(y, F))
+    for name, value in zip(NUMBERS, expected, strict=True):
+        if value is not ...:
+            ours = getattr(found, name)
+            if value is None:
+                assert ours is None, name
+            else:
+                assert ours == pytest.approx(value, rel=1e-6, nan_ok=True), name
+
+
+def test_edges_of_float64():
+    most = np.finfo(np.float64).max
+    found = compare_arrays(np.array([most, 1.0]), np.array([-most, 1.0]))
+    assert found.max_absolute == INF  # twice the greatest float64 is no float64
+    assert found.relative_euclidean == pytest.approx(2.0)
+    assert found.max_relative == pytest.approx(2.0)
+    assert found.cosine == pytest.approx(-1.0)
+    found = compare_arrays(np.array([1e300, -1e300]), np.array([1e300, -1e300]))
+    assert (found.cosine, found.relative_euclidean, found.exact) == (1.0, 0.0, 1.0)
+    found = compare_arrays(np.array([5e-324, 1.0]), np.array([0.0, 1.0]))
+    assert found.root_mean_square > 0 and found.max_absolute == 5e-324
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "share"),
+    [
+        (np.array([1, 2, 3], "i4"), np.array([1, 2, 4], "i8"), 2 / 3),
+        (np.array([1.5, -0.0], "f2"), np.array([1.5, 0.0], "f4"), 1.0),
+        (np.array([NAN, 1], "f2"), np.array([NAN, 1], "f4"), 1.0),
+        (np.array([0x7FC00000, 0xFFC00001], "u4").view("f4"), np.full(2, NAN, "f4"), 1.0),
+        (np.array([1 + 1j, 2], "c8"), np.array([1 + 1j, 3], "c8"), 0.5),
+        (np.array([-0.0], "f8"), np.array([0.0], "f8"), 0.0),
+        (np.array([True, False]), np.array([True, True]), 0.5),
+    ],
+)
+def test_exact_match(x, y, share):
+    assert compare_arrays(x, y).exact == share
+
+
+def test_bool_is_0_and_1():
+    x, y = np.array([True, True, False, True]), np.array([True, False, False, True])
+    found = compare_arrays(x, y)
+    check(found, oracle(x.astype(float), y.astype(float)), x, y)
+    assert found.mean_absolute == 0.25
+
+
+def test_non_contiguous_views():
+    x = np.arange(12, dtype="f4").reshape(3, 4)
+    y = (np.arange(12, dtype="f4").reshape(4, 3) + 1).T
+    check(compare_arrays(x, y), oracle(x, y), x, y)
+
+
+def test_shapes_must_agree():
+    with pytest.raises(ValueError, match="shapes differ"):
+        compare_arrays(np.zeros((2, 3)), np.zeros((3, 2)))
+
+
+@pytest.mark.parametrize(
+    ("mine", "golden", "together"),
+    [
+        ("float32", "float32", True),
+        ("int32", "int64", True),
+        ("int64", "int32", True),
+        ("float16", "float32", True),
+        ("float32", "float64", False),
+        ("bfloat16", "float32", False),
+        ("bfloat16", "float16", False),
+        ("int32", "float32", False),
+        ("bool", "int8", False),
+        ("int16", "int32", False),
+    ],
+)
+def test_dtypes_that_are_compared(mine, golden, together):
+    assert comparable(mine, golden) is together
