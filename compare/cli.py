@@ -31,7 +31,7 @@ class _Program(click.Group):
         except DumpError as error:
             _fail(str(error))
         except click.exceptions.NoArgsIsHelpError as error:
-            click.echo(error.format_message(), err=True)
+            click.echo(error.format_message(), file=sys.stderr)
             sys.exit(TROUBLE)
         except click.UsageError as error:
             command = error.ctx.command_path if error.ctx else "msaccucmp"
@@ -42,8 +42,17 @@ class _Program(click.Group):
             _fail("interrupted")
 
 
+def _say(text: str) -> None:
+    # click would put a UTF-8 writer of its own over an ASCII console
+    click.echo(text, file=sys.stdout)
+
+
+def _complain(block: str) -> None:
+    click.echo(f"msaccucmp: error: {block}", file=sys.stderr)
+
+
 def _fail(block: str) -> None:
-    click.echo(f"msaccucmp: error: {block}", err=True)
+    _complain(block)
     sys.exit(TROUBLE)
 
 
@@ -86,7 +95,7 @@ def compare(mine: str, golden: str, out: str, exit_zero: bool) -> int:
                 result.add(row)
                 summary.add(row)
         show_summary(left, right, summary)
-        click.echo(f"result: {printable(os.path.join(out, result.path.name))}")
+        _say(f"result: {printable(os.path.join(out, result.path.name))}")
     return 0 if exit_zero or summary.nothing_differs else 1
 
 
@@ -120,18 +129,18 @@ def convert(dump: str, out: str, kind: str, name: str | None, version: str) -> i
         tensors = tensors_of(select(opened, name))
         size = estimate(tensors, kind)
         about = "" if kind == "npy" else "at most about "
-        click.echo(f"{len(tensors)} tensors, {about}{size} bytes of {kind} in {printable(out)}")
+        _say(f"{len(tensors)} tensors, {about}{size} bytes of {kind} in {printable(out)}")
         check_room(Path(out), size)
         if names := sorted({tensor.dtype for _, tensor in tensors if is_widened(tensor)}):
-            click.echo(f"{', '.join(names)} widened to {WIDENED}, which holds every value exactly")
+            _say(f"{', '.join(names)} widened to {WIDENED}, which holds every value exactly")
         failed = 0
         for error in with_progress(
             convert_all(tensors, Path(out), kind), "converting", len(tensors)
         ):
             if error is not None:
                 failed += 1
-                click.echo(f"msaccucmp: error: {error}", err=True)
-        click.echo(f"{len(tensors) - failed} files written")
+                _complain(str(error))
+        _say(f"{len(tensors) - failed} files written")
     return TROUBLE if failed else 0
 
 
@@ -171,7 +180,7 @@ def h5copy(
         destination,
         parents=parents,
         flags=flags,
-        say=lambda text: click.echo(printable(text)) if verbose else None,
+        say=lambda text: _say(printable(text)) if verbose else None,
     )
     return 0
 
@@ -180,7 +189,7 @@ def _show_version(context: click.Context, _: click.Parameter, value: bool) -> No
     if value:
         import h5py
 
-        click.echo(f"h5copy: Version {h5py.version.hdf5_version}")
+        _say(f"h5copy: Version {h5py.version.hdf5_version}")
         context.exit()
 
 

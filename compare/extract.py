@@ -49,7 +49,7 @@ def copy_object(
         f"Copying file <{source_file}> and object <{source}> "
         f"to file <{target_file}> and object <{target}>"
     )
-    for flag in flags:
+    for flag in flags[-1:]:  # h5copy names the last one only
         say(f"Using {flag} flag")
     with _opened(source_file, target_file) as (inside, outside):
         _check_source(inside, source, source_file)

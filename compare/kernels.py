@@ -42,28 +42,24 @@ def _compiled(**options: object):
     return decorate
 
 
-@_compiled(fastmath=_REORDER)
-def _all_finite(x, y, start, stop):
-    total = 0.0
-    for i in range(start, stop):
-        total += np.float64(x[i]) * 0.0 + np.float64(y[i]) * 0.0
-    return total == 0.0
-
-
 @_compiled()
 def _relative(a, b, distance):
     """distance / abs(b); where golden is 0, relative to mine, which makes it 1."""
     return distance / abs(b) if b != 0.0 else (1.0 if a != 0.0 else 0.0)
 
 
-@_compiled()
+@_compiled(fastmath=_REORDER)
 def _load(x, y, start, stop, bx, by, bd, br):
+    """Fill the buffers. Returns whether all was finite; where not, they are of no use."""
+    spoilt = 0.0
     for i in range(start, stop):
         a, b = np.float64(x[i]), np.float64(y[i])
         d = abs(a - b)
         k = i - start
         bx[k], by[k], bd[k] = a, b, d
         br[k] = _relative(a, b, d)
+        spoilt += d * 0.0
+    return spoilt == 0.0
 
 
 @_compiled()
@@ -155,9 +151,8 @@ def first_pass(x, y, scales, sums, counts):
     plain = scales[0] == 1.0 and scales[1] == 1.0 and scales[2] == 1.0
     for start in range(0, x.size, BLOCK):
         stop = min(start + BLOCK, x.size)
-        if plain and _all_finite(x, y, start, stop):
+        if plain and _load(x, y, start, stop, bx, by, bd, br):
             n = stop - start
-            _load(x, y, start, stop, bx, by, bd, br)
         else:
             n = _load_some(x, y, start, stop, scales, bx, by, bd, br, counts)
         _accumulate(bx, by, bd, br, n, sums)
@@ -181,12 +176,17 @@ def first_pass_integers(x, y, distance, sums):
 
 
 @_compiled()
-def _load_pairs(x, y, start, stop, scales, bx, by):
+def _load_pairs(x, y, start, stop, scales, finite, bx, by):
+    scale_x, scale_y = scales[0], scales[1]
+    if finite:
+        for i in range(start, stop):
+            bx[i - start], by[i - start] = x[i] * scale_x, y[i] * scale_y
+        return stop - start
     k = 0
     for i in range(start, stop):
         a, b = np.float64(x[i]), np.float64(y[i])
         if math.isfinite(a) and math.isfinite(b):
-            bx[k], by[k] = a * scales[0], b * scales[1]
+            bx[k], by[k] = a * scale_x, b * scale_y
             k += 1
     return k
 
@@ -251,9 +251,10 @@ def second_pass(x, y, scales, sums, out):
     step_y = 0.0 if flat_y else 1.0 / (sums[MAXY] - low_y)
     floor_x = 1.0 if flat_x else KL_FLOOR
     floor_y = 1.0 if flat_y else KL_FLOOR
+    finite = sums[N] == x.size
     bx, by, ratio = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
     for start in range(0, x.size, BLOCK):
-        m = _load_pairs(x, y, start, min(start + BLOCK, x.size), scales, bx, by)
+        m = _load_pairs(x, y, start, min(start + BLOCK, x.size), scales, finite, bx, by)
         out[0] += _squares(bx, m, mean_x)
         out[1] += _squares(by, m, mean_y)
         out[2] += _shares(bx, m, low_x, step_x, floor_x)

@@ -6,8 +6,9 @@ schema marks as written, and batch norm's running statistics), on a weak referen
 the storage. A value is known by its storage, the count, and everything a hard link shares: place,
 shape, stride, dtype, device.
 
-What writes without an op (a numpy view of the tensor, another thread) is not seen; docs/capture.md
-says so.
+numpy writes without an op: memory that a numpy array shares is never taken for unchanged. torch
+marks it, since `.numpy()` and `from_numpy` forbid a storage to be resized. What other threads or C
+extensions write is not seen; docs/dumper.md says so.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ class StoredValues:
 
     def find(self, tensor: torch.Tensor) -> str | None:
         """The dataset that holds this very value with these very attributes, if any."""
-        storage = self._storages.get(tensor.untyped_storage()._cdata)
-        return None if storage is None else storage.paths.get(_key(tensor))
+        live = tensor.untyped_storage()
+        storage = self._storages.get(live._cdata)
+        if storage is None or (tensor.is_cpu and not live.resizable()):
+            return None
+        return storage.paths.get(_key(tensor))
 
     def stored(self, tensor: torch.Tensor, path: str) -> None:
         """Note that the present value of `tensor` lies at `path`."""
@@ -44,7 +48,7 @@ class StoredValues:
             address, storages = live._cdata, self._storages
             storage = _Storage(weakref.ref(live, lambda _: storages.pop(address, None)))
             storages[address] = storage
-        storage.paths.setdefault(_key(tensor), path)
+        storage.paths[_key(tensor)] = path
 
     def written(self, tensor: torch.Tensor) -> None:
         """Note that an op wrote `tensor`: what is stored of its storage is past values now."""

@@ -147,6 +147,23 @@ def test_batch_norm_writes_what_its_schema_hides(device: str, tmp_path: Path) ->
     np.testing.assert_array_equal(second[2]["running_mean"], norm.running_mean.cpu().numpy())
 
 
+@pytest.mark.parametrize("shared", ["numpy before", "numpy after", "from_numpy"])
+def test_numpy_writes_are_seen(shared: str, tmp_path: Path) -> None:
+    array = np.ones(3, np.float32)
+    t = torch.from_numpy(array) if shared == "from_numpy" else torch.ones(3)
+    if shared == "numpy before":
+        array = t.numpy()
+
+    def step() -> None:
+        t.exp()
+        (t.numpy() if shared == "numpy after" else array)[:] = 5
+        t.exp()
+
+    records = record(tmp_path / "x.h5", step)
+    first, second = (inputs["self"].tolist() for ir, inputs, _ in records if ir == "exp")
+    assert (first, second) == ([1.0] * 3, [5.0] * 3)
+
+
 IN_PLACE = {
     "add_": lambda t: t.add_(1),
     "copy_": lambda t: t.copy_(torch.full((4,), 7.0, device=t.device)),

@@ -1,0 +1,311 @@
+"""The command line: exit status, the summary, every bad input as one block and exit 2."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from dumps import dump, put
+
+from compare.cli import cli
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = ROOT / "scripts" / "msaccucmp.py"
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+def compare(mine, golden, *more):
+    return run("compare", "-m", mine, "-g", golden, *more)
+
+
+def result(done) -> list[dict]:
+    path = done.stdout.splitlines()[-1].removeprefix("result: ")
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def chain(values, device=0):
+    """Three ops; the output of each is the next one's input. values: of the four tensors."""
+    names = [
+        "mul/1/input/self",
+        "mul/1/output/result",
+        "relu/2/output/result",
+        "sum/3/output/result",
+    ]
+    tensors = dict(zip(names, (np.asarray(v, "f4") for v in values), strict=True))
+    tensors["relu/2/input/self"] = tensors["mul/1/output/result"]
+    tensors["sum/3/input/self"] = tensors["relu/2/output/result"]
+    return tensors
+
+
+GOOD = [[1, 2], [2, 4], [2, 4], [6]]
+
+
+@pytest.fixture
+def pair(tmp_path, monkeypatch):
+    """Two equal dumps of different devices, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    dump(tmp_path / "npu.h5", chain(GOOD), 10)
+    dump(tmp_path / "cpu.h5", chain(GOOD), 0)
+    return Path("npu.h5"), Path("cpu.h5")
+
+
+def test_equal_dumps(pair):
+    done = compare(*pair)
+    assert done.exit_code == 0
+    assert "6 rows: 6 compared, of which 6 bit-equal and 0 differing" in done.stdout
+    assert "nothing differs" in done.stdout
+    assert "npu.h5 (npu, 3 records)" in done.stdout and "cpu.h5 (cpu, 3 records)" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("result: ./result_20")
+    assert [row["ExactMatch"] for row in result(done)] == ["1.000000"] * 6
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("flag", "status"), [((), 1), (("--exit-zero",), 0)])
+def test_exit_status_of_a_difference(pair, tmp_path, flag, status):
+    dump(tmp_path / "npu.h5", chain([[1, 2], [2, 4], [2, 5], [7]]), 10)
+    assert compare(*pair, *flag).exit_code == status
+
+
+def test_the_op_that_went_wrong_is_named(pair, tmp_path):
+    dump(tmp_path / "npu.h5", chain([[1, 2], [2, 4], [2, 5], [7]]), 10)
+    done = compare(*pair)
+    assert "first difference: seqid 2, relu, /relu/2/output/result; all its inputs" in done.stdout
+    table = done.stdout[done.stdout.index("rows that differ most") :].splitlines()
+    assert [line.split()[1] for line in table[2:-1]] == [
+        "/relu/2/output/result",
+        "/sum/3/input/self",
+        "/sum/3/output/result",
+    ]
+
+
+def test_a_different_start_is_said(pair, tmp_path):
+    dump(tmp_path / "npu.h5", chain([[1, 3], [2, 6], [2, 6], [8]]), 10)
+    done = compare(*pair)
+    assert "first differing row: seqid 1, mul, /mul/1/input/self" in done.stdout
+    assert "no op with bit-equal inputs has a differing output" in done.stdout
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_load_mode_on_either_side(pair, tmp_path, side):
+    outputs = {k: v for k, v in chain([[1, 2], [2, 4], [2, 5], [6]]).items() if "output" in k}
+    dump(tmp_path / pair[side], outputs, 10)
+    done = compare(*pair)
+    assert "3 rows: 3 compared, of which 2 bit-equal and 1 differing; 0 unpaired" in done.stdout
+    assert "first difference: seqid 2, relu" in done.stdout
+    assert "load mode" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"sum/3/output/result": np.zeros((1, 1), "f4")}, "shapes differ: [1, 1] in my dump, [1]"),
+        ({"sum/3/output/result": np.zeros(1, "i4")}, "dtypes differ: int32 in my dump, float32"),
+        ({"extra/9/output/result": np.zeros(1, "f4")}, "No data match with op:extra in golden"),
+    ],
+)
+def test_what_cannot_be_compared_is_a_difference(pair, tmp_path, change, words):
+    dump(tmp_path / "npu.h5", {**chain(GOOD), **change}, 10)
+    done = compare(*pair)
+    assert done.exit_code == 1
+    assert any(words in row["CompareFailReason"] for row in result(done))
+    assert "not everything could be compared" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["with space", "名字", "a:b", "-m", "[bold]x", "e.hdf5"])
+@pytest.mark.parametrize("option", ["-out", "--out", "--output"])
+def test_any_legal_path(pair, name, option):
+    os.mkdir(name)
+    mine, golden = Path(name) / "我 的:[1].h5", Path(name) / "gold.dump"
+    pair[0].rename(mine)
+    pair[1].rename(golden)
+    out = f"./{name}/o u:t"
+    done = compare(f"./{mine}", f"./{golden}", option, out)
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[-1].startswith(f"result: {out}/result_")
+    assert len(result(done)) == 6
+
+
+def test_a_damaged_tensor_costs_its_row(pair, tmp_path):
+    with h5py.File(tmp_path / "npu.h5", "r+") as file:
+        del file["relu/2/output/result"]
+        file.create_dataset("relu/2/output/result", (2,), "f4").attrs["Type"] = np.int32(0)
+    done = compare(*pair)
+    assert done.exit_code == 1
+    reasons = [row["CompareFailReason"] for row in result(done)]
+    assert sum("claims 8 bytes and the file holds 0" in reason for reason in reasons) == 1
+    assert sum(reason in ("", "This tensor is scalar.") for reason in reasons) == 5
+    assert [row["Index"] for row in result(done)] == ["1", "1", "2", "2", "3", "3"]
+
+
+def test_an_unfinished_file_is_compared_as_far_as_it_goes(pair, tmp_path):
+    with h5py.File(tmp_path / "npu.h5", "r+") as file:
+        file.attrs["Finished"] = np.int32(0)
+        del file["sum"]
+    done = compare(*pair)
+    assert done.exit_code == 1
+    assert "4 rows" not in done.stderr and "its last record is /relu/2" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "5 rows: 4 compared" in done.stdout
+
+
+def test_unreadable_parts_are_said(pair, tmp_path):
+    with h5py.File(tmp_path / "npu.h5", "r+") as file:
+        file.create_group("mul/one\x1b[31m")
+    done = compare(*pair)
+    assert "1 unreadable parts, first /mul/one\\x1b[31m: no seqid" in done.stderr
+
+
+def test_names_that_would_run_are_inert(pair, tmp_path):
+    tensors = {"=cmd()/1/output/\x1b[2J": np.zeros(2, "f4"), **chain(GOOD)}
+    dump(tmp_path / "npu.h5", tensors, 10)
+    tensors["=cmd()/1/output/\x1b[2J"] = np.ones(2, "f4")
+    dump(tmp_path / "cpu.h5", tensors, 0)
+    done = compare(*pair)
+    row = next(row for row in result(done) if "cmd" in row["NPUDump"])
+    assert row["NPUDump"] == "'=cmd()"
+    assert "\x1b" not in done.stdout + str(row)
+
+
+# Trouble: (arguments, words). `good` and `other` are dumps that compare.
+
+
+def truncated(path):
+    data = Path("good").read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+def no_records(path):
+    h5py.File(path, "w").close()
+
+
+def no_dump(path):
+    with h5py.File(path, "w") as file:
+        file["weights"] = np.zeros(3)
+
+
+def stray_list(path):
+    with h5py.File(path, "w") as file:
+        put(file, "op/first/output/x", np.zeros(2))
+
+
+BAD_FILES = {
+    "missing": (lambda path: None, "there is no such file"),
+    "empty": (lambda path: path.touch(), "this file is empty"),
+    "truncated": (truncated, "this file is truncated"),
+    "no HDF5": (lambda path: path.write_bytes(os.urandom(5000)), "this is not an HDF5 file"),
+    "a csv": (lambda path: path.write_text("Index,NPUDump\r\n"), "this is not an HDF5 file"),
+    "a directory": (lambda path: path.mkdir(), "this is a directory"),
+    "a pipe": (os.mkfifo, "not a regular file"),
+    "the same file": (lambda path: path.hardlink_to("good"), "both paths name the same file"),
+    "a link to it": (lambda path: path.symlink_to("good"), "both paths name the same file"),
+    "a dangling link": (lambda path: path.symlink_to("nowhere"), "there is no such file"),
+    "a link loop": (lambda path: path.symlink_to(path.name), "cannot be read"),
+    "no records": (no_records, "there is no record in this file"),
+    "another HDF5 file": (no_dump, "there is no record in this file; /weights: not a group"),
+    "no seqids": (stray_list, "there is no record in this file; /op/first: no seqid"),
+}
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize(("make", "words"), BAD_FILES.values(), ids=list(BAD_FILES))
+def test_bad_files(tmp_path, monkeypatch, make, words, swapped):
+    monkeypatch.chdir(tmp_path)
+    dump(Path("good"), chain(GOOD))
+    make(Path("bad"))
+    sides = ("bad", "good") if swapped else ("good", "bad")
+    done = compare(*sides, "-out", "out")
+    block = done.stderr.splitlines()
+    assert done.exit_code == 2
+    assert block[0].startswith("msaccucmp: error: ") and words in block[0]
+    assert block[1].startswith("  where: ") and "bad" in block[1]
+    assert block[2].startswith("  what to do: ")
+    assert len(block) == 3 and done.stdout == ""
+    assert not Path("out").exists()
+
+
+BAD_USE = {
+    "nothing": ((), "Usage"),
+    "no command": (("compere",), "No such command 'compere'"),
+    "no golden": (("compare", "-m", "npu.h5"), "Missing option '-g'"),
+    "an unknown option": (("compare", "-m", "a", "-g", "b", "-alg", "0"), "No such option"),
+    "a file for -out": (
+        ("compare", "-m", "npu.h5", "-g", "cpu.h5", "-out", "cpu.h5"),
+        "in the way",
+    ),
+    "below a file": (("compare", "-m", "npu.h5", "-g", "cpu.h5", "-out", "cpu.h5/x"), "in the way"),
+    "a NUL": (("compare", "-m", "a\0b", "-g", "cpu.h5"), "legal path"),
+    "a type": (("convert", "-d", "npu.h5", "-t", "bin"), "'bin' is not"),
+    "a flag": (("h5copy", "-i", "a", "-o", "b", "-s", "c", "-d", "d", "-f", "deep"), "'deep'"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "words"), BAD_USE.values(), ids=list(BAD_USE))
+def test_bad_use(pair, arguments, words):
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert words in done.stderr
+    assert done.stdout == ""
+    assert sorted(os.listdir()) == ["cpu.h5", "npu.h5"]
+
+
+def test_a_directory_that_cannot_be_made(pair):
+    """/proc takes no directory from anyone, root included."""
+    done = compare(*pair, "-out", "/proc/none")
+    assert done.exit_code == 2 and "the result cannot be written" in done.stderr
+    assert len(done.stderr.splitlines()) == 3
+
+
+def script(*arguments, cwd, **environment):
+    return subprocess.run(
+        [sys.executable, SCRIPT, *arguments],
+        capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+def test_from_a_checkout(pair, tmp_path):
+    good = script("compare", "-m", "npu.h5", "-g", "cpu.h5", cwd=tmp_path)
+    assert (good.returncode, good.stderr) == (0, "")
+    assert good.stdout.splitlines()[-1].startswith("result: ./result_")
+    bad = script("compare", "-m", "npu.h5", "-g", "nope.h5", cwd=tmp_path)
+    assert bad.returncode == 2
+    assert bad.stderr.splitlines()[0] == "msaccucmp: error: there is no such file"
+
+
+def test_a_console_that_cannot_encode(pair, tmp_path):
+    (tmp_path / "名字").mkdir()
+    done = script(
+        "compare", "-m", "npu.h5", "-g", "cpu.h5", "-out", "名字",
+        cwd=tmp_path, PYTHONIOENCODING="ascii", PYTHONUTF8="0",
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert "result: \\u540d\\u5b57/result_" in done.stdout
+
+
+def test_comparing_needs_no_torch(pair, tmp_path):
+    code = (
+        "import sys, compare.cli as c\n"
+        "try: c.cli.main(['compare', '-m', 'npu.h5', '-g', 'cpu.h5'])\n"
+        "except SystemExit as end: print(end.code, 'torch' in sys.modules)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment
+    )
+    assert done.stdout.splitlines()[-1] == "0 False"
+
+
+def test_no_place_for_compiled_loops(pair, tmp_path):
+    """numba without a writable cache compiles anew, and that is all."""
+    done = script(
+        "compare", "-m", "npu.h5", "-g", "cpu.h5", cwd=tmp_path, NUMBA_CACHE_DIR="/proc/none"
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,81 @@
+"""The summary of streamed rows: counts, the first difference, the worst ten."""
+
+import math
+
+import pytest
+
+from compare.engine import Row, Status
+from compare.metrics import Metrics
+from compare.summary import WORST, Summary
+
+EQUAL, DIFFERS, UNPAIRED = Status.EQUAL, Status.DIFFERS, Status.UNPAIRED
+
+
+def row(seqid, side, status, red=0.0, absolute=0.0):
+    metrics = None
+    if status in (EQUAL, DIFFERS):
+        pair = (0.0, 0.0)
+        exact = float(status is EQUAL)
+        metrics = Metrics(1.0, absolute, 0, red, 0, pair, pair, 0, 0, 0, 0, exact, 1)
+    path = f"/op/{seqid}/{side}/x"
+    return Row(seqid, "op", side, f"/op/{seqid}", path, path, "float32", (1,), status, metrics)
+
+
+def summary(*rows):
+    found = Summary()
+    for each in rows:
+        found.add(each)
+    return found
+
+
+def test_counts():
+    found = summary(
+        row(1, "input", EQUAL), row(1, "output", DIFFERS), row(2, "output", UNPAIRED),
+        row(3, "output", Status.INCOMPARABLE),
+    )  # fmt: skip
+    assert (found.rows, found.compared, found.nothing_differs) == (4, 2, False)
+    assert found.counts[UNPAIRED] == found.counts[Status.INCOMPARABLE] == 1
+
+
+def test_nothing_differs_only_if_everything_was_compared():
+    assert summary(row(1, "input", EQUAL)).nothing_differs
+    assert not summary(row(1, "input", EQUAL), row(2, "output", UNPAIRED)).nothing_differs
+
+
+@pytest.mark.parametrize(
+    ("rows", "first", "own"),
+    [
+        # the second op has equal inputs, the first one only passed on what it was given
+        ([(1, "input", DIFFERS), (1, "output", DIFFERS), (2, "input", EQUAL),
+          (2, "output", DIFFERS)], 1, 2),
+        ([(1, "input", EQUAL), (1, "output", DIFFERS), (2, "output", DIFFERS)], 1, 1),
+        # one differing input of two is enough
+        ([(1, "input", DIFFERS), (1, "input", EQUAL), (1, "output", DIFFERS)], 1, None),
+        # an input without partner is not known to be equal
+        ([(1, "input", UNPAIRED), (1, "output", DIFFERS)], 1, None),
+        ([(1, "input", EQUAL), (1, "output", EQUAL)], None, None),
+        # what one record's inputs are says nothing of the next one's
+        ([(1, "input", DIFFERS), (2, "output", DIFFERS)], 1, 2),
+    ],
+)  # fmt: skip
+def test_where_it_first_goes_apart(rows, first, own):
+    found = summary(*(row(*each) for each in rows))
+    assert (found.first_differing and found.first_differing.index) == first
+    assert (found.first_own and found.first_own.index) == own
+    if own:
+        assert found.first_own.side == "output"
+
+
+def test_the_worst_rows():
+    values = [(0.1, 5), (math.nan, math.nan), (0.3, 1), (0.3, 2), (math.inf, 3), (0.0, 9)]
+    rows = [row(i, "output", DIFFERS, *value) for i, value in enumerate(values)]
+    assert [each.index for each in summary(*rows).worst] == [1, 4, 3, 2, 0, 5]
+
+
+def test_of_equal_rows_the_earlier_are_kept():
+    rows = [row(i, "output", DIFFERS, 0.5, 1.0) for i in range(3 * WORST)]
+    assert [each.index for each in summary(*rows).worst] == list(range(WORST))
+
+
+def test_equal_rows_are_not_among_the_worst():
+    assert summary(row(1, "output", EQUAL)).worst == []
