@@ -58,11 +58,6 @@ class Capture(TorchDispatchMode):
         """Whether anything was recorded; a context in which nothing ran leaves no file."""
         return self._recorder is not None
 
-    @property
-    def omitted(self) -> int:
-        """How many values of recorded ops could not be stored."""
-        return 0 if self._recorder is None else self._recorder.omitted
-
     def enter_optimizer(self, inside: bool) -> None:
         """Ops from here on belong to an optimizer's step, or no longer do."""
         self._in_optimizer = inside
@@ -85,9 +80,9 @@ class Capture(TorchDispatchMode):
         values = op.bind(args, kwargs)
         self._seqid += 1
         path = record_path(op.ir, self._seqid)
-        self._store("inputs", op, values, path)
+        self._store("inputs", path, op, values)
         result = _call(op, args, kwargs)
-        self._store("outputs", op, values, result, path)
+        self._store("outputs", path, op, values, result)
         self._done(op, self._seqid)
         return result
 
@@ -99,16 +94,16 @@ class Capture(TorchDispatchMode):
         record, recorded = counterpart
         result, computed = run_on_recorded(op, values, recorded)
         _bump_versions(op, values)
-        self._store("outputs", op, recorded, computed, record.path)
+        self._store("outputs", record.path, op, recorded, computed)
         self._done(op, record.seqid)
         return result
 
-    def _store(self, what: str, *call: Any) -> None:
-        self._guarded(self._write, what, *call)
+    def _store(self, what: str, record: str, *call: Any) -> None:
+        self._guarded(record, self._write, what, record, *call)
 
     def _done(self, op: Op, seqid: int) -> None:
         line = {"seqid": seqid, "ir": op.ir, "phase": self._phase(), "schema": op.schema}
-        self._guarded(self._close_record, line)
+        self._guarded(record_path(op.ir, seqid), self._close_record, line)
 
     def _write(self, what: str, *call: Any) -> None:
         if self._recorder is None:
@@ -120,23 +115,29 @@ class Capture(TorchDispatchMode):
         self._writer.line("index", line)
         self._writer.record_done()
 
-    def _guarded(self, write: Callable[..., None], *args: Any) -> None:
-        """Write to the file; whatever that meets, training goes on without recording."""
+    def _guarded(self, record: str, write: Callable[..., None], *args: Any) -> None:
+        """Write to the file; whatever that meets, training goes on.
+
+        Where the file itself failed, recording stops; else the record is listed as omitted.
+        """
         if self._stopped:
             return
         try:
             write(*args)
         except Exception as reason:  # noqa: BLE001 - no fault of ours may end the user's step
-            self._stopped = True
-            warnings.warn(
-                f"torch.utils.dumper: recording stopped at op {self._seqid}, training goes on: "
-                f"{type(reason).__name__}: {reason}\n"
-                f"  where: {self.path}\n"
-                "  what to do: the file holds the ops before; free space or name another "
-                "dump_path, then run again",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+            if self._recorder is not None and not self._writer.failed:
+                self._recorder.omit(record, f"{type(reason).__name__}: {reason}")
+            else:
+                self._stop(record, reason)
+
+    def _stop(self, record: str, reason: Exception) -> None:
+        self._stopped = True
+        _warn(
+            f"recording stopped at {record}, training goes on: {type(reason).__name__}: {reason}",
+            self.path,
+            "what was recorded before is in the file; free space or name another dump_path, "
+            "then run again",
+        )
 
     def _phase(self) -> str:
         if torch._C._current_autograd_node() is not None:
@@ -145,15 +146,30 @@ class Capture(TorchDispatchMode):
 
     def finish(self) -> None:
         """Close the file, if one was made, as finished unless recording had to stop."""
-        writer, self._writer = self._writer, None
+        writer = self._writer
         if writer is None or os.getpid() != self._process:
             return
         if self._loader is not None:
             for ir in self._loader.unmatched:
                 writer.line("unmatched", {"ir": ir})
-        self._guarded(writer.close)
+        self._guarded("the end", writer.close)
         if self._stopped:
             writer.abandon()
+        if self._recorder.omitted:
+            _warn(
+                f"{self._recorder.omitted} values could not be stored, "
+                f"the first {self._recorder.first_omitted}",
+                self.path,
+                "the file lists them all under omitted; everything else is there",
+            )
+
+
+def _warn(what: str, where: str, todo: str) -> None:
+    warnings.warn(
+        f"torch.utils.dumper: {what}\n  where: {where}\n  what to do: {todo}",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def _call(op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:

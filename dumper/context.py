@@ -104,7 +104,9 @@ class dumper:  # noqa: N801 - the original's name
         if loading:
             self._source = open_dump(self.load_file_path)
             loader = Loader(self._source)
-        self._capture = Capture(self.path, describe_run("load" if loading else "dump"), loader)
+        self._capture = Capture(
+            os.path.abspath(self.path), describe_run("load" if loading else "dump"), loader
+        )
         self._loader = loader
         self._begin()
         _active = self

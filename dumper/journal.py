@@ -13,6 +13,9 @@ This guards against the death of the process, not of the machine: nothing is fsy
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import io
 import os
 import struct
@@ -60,7 +63,17 @@ class JournaledFile(io.RawIOBase):
     def __init__(self, path: str) -> None:
         super().__init__()
         self._path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            _lock(self._fd)
+            os.ftruncate(self._fd, 0)
+            os.fchmod(self._fd, 0o600)
+            if os.path.lexists(journal_path(path)):  # of a killed run, for another content
+                os.unlink(journal_path(path))
+        except OSError:
+            os.close(self._fd)
+            raise
+        self.failed = False  # a write did not reach the file: HDF5's own state is lost with it
         self._at = 0
         self._length = 0  # as h5py sees it
         self._committed = 0  # bytes below are what the last flush left
@@ -100,10 +113,14 @@ class JournaledFile(io.RawIOBase):
         if self._discarding or not view:
             return len(view)
         held = max(0, min(len(view), self._committed - self._at))
-        if held:
-            self._hold(self._at, view[:held])
-        if held < len(view):
-            _pwrite(self._fd, view[held:], self._at + held)
+        try:
+            if held:
+                self._hold(self._at, view[:held])
+            if held < len(view):
+                _pwrite(self._fd, view[held:], self._at + held)
+        except OSError:
+            self.failed = True
+            raise
         self._at += len(view)
         self._length = max(self._length, self._at)
         return len(view)
@@ -125,9 +142,8 @@ class JournaledFile(io.RawIOBase):
             return size
         # Committed bytes go only at the next flush: until then the committed root may point at
         # them.
-        if size >= self._committed:
-            os.ftruncate(self._fd, size)
-        else:
+        os.ftruncate(self._fd, max(size, self._committed))
+        if size < self._committed:
             self._hold(size, memoryview(bytes(self._committed - size)))  # what regrows is zero
         self._length = size
         return size
@@ -136,11 +152,19 @@ class JournaledFile(io.RawIOBase):
         """Commit everything written so far."""
         if self.closed or self._discarding:
             return
+        try:
+            self._commit()
+        except OSError:
+            self.failed = True
+            raise
+
+    def _commit(self) -> None:
         if self._pages:
             try:
                 self._write_journal()
             except OSError:
-                os.unlink(journal_path(self._path))  # half a journal is none
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(journal_path(self._path))  # half a journal is none
                 raise
             for page, copy in self._pages.items():
                 tail = min(PAGE, self._committed - page * PAGE)
@@ -177,6 +201,8 @@ class JournaledFile(io.RawIOBase):
 
     def close(self) -> None:
         if not self.closed:
+            # Not left to close(): a forked child may still hold the same open file.
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
             os.close(self._fd)
         super().close()
 
@@ -214,6 +240,17 @@ class JournaledReader(io.RawIOBase):
     def close(self) -> None:
         self._file.close()
         super().close()
+
+
+def _lock(fd: int) -> None:
+    """Keep other writers off the file. Raises BlockingIOError while one is at work."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BlockingIOError(errno.EWOULDBLOCK, "another process is writing this file") from None
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise  # else a file system without locks: nothing to keep others off with
 
 
 def _overlay(view: memoryview, at: int, pages: Mapping[int, bytes | bytearray]) -> None:

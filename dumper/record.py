@@ -32,8 +32,9 @@ class Recorder:
         self._writer = writer
         self._values = StoredValues()
         self.omitted = 0
+        self.first_omitted: str | None = None
 
-    def inputs(self, op: Op, values: list[Any], record: str) -> None:
+    def inputs(self, record: str, op: Op, values: list[Any]) -> None:
         """Store a call's arguments as they are before the op runs. record: `/<IR>/<seqid>`."""
         base = f"{record}/{SIDES[0]}"
         wrote = False
@@ -42,7 +43,7 @@ class Recorder:
         if not wrote:
             self._writer.group(base)  # its absence would mean a load-mode record
 
-    def outputs(self, op: Op, values: list[Any], result: Any, record: str) -> None:
+    def outputs(self, record: str, op: Op, values: list[Any], result: Any) -> None:
         """Store a call's results, and the arguments it changed without returning them."""
         base = f"{record}/{SIDES[1]}"
         for i in op.written:
@@ -54,14 +55,6 @@ class Recorder:
         for i in op.silent_outputs:
             key = op.arguments[i].key
             self._argument(f"{base}/{key}", key, None, values[i])
-
-    def forget(self, op: Op, values: list[Any]) -> None:
-        """An op ran whose outputs are not stored here: its written arguments are no stored values
-        now.
-        """
-        for i in op.written:
-            for tensor in tensors_in(values[i]):
-                self._values.written(tensor)
 
     def _argument(self, path: str, key: str, argument: Argument | None, value: Any) -> bool:
         if isinstance(value, torch.Tensor):
@@ -75,7 +68,7 @@ class Recorder:
         else:
             encoded = encode(argument, value)
             if encoded is None:
-                self._omit(path, f"a value of type {type(value).__name__} is not stored")
+                self.omit(path, f"a value of type {type(value).__name__} is not stored")
                 return False
             self._writer.argument(path, *encoded)
         return True
@@ -99,12 +92,14 @@ class Recorder:
                 return
             bits = bits_of(tensor)
         except Unstorable as reason:
-            self._omit(path, str(reason), shape=list(tensor.shape), dtype=str(tensor.dtype))
+            self.omit(path, str(reason), shape=list(tensor.shape), dtype=str(tensor.dtype))
             return
         self._writer.tensor(path, bits, row_of(tensor), attributes_of(tensor))
         self._values.stored(tensor, path)
 
-    def _omit(self, path: str, reason: str, **facts: Any) -> None:
+    def omit(self, path: str, reason: str, **facts: Any) -> None:
+        """List a value, or a whole record, that is not in the file."""
+        self.first_omitted = self.first_omitted or f"{path}: {reason}"
         self.omitted += 1
         self._writer.line("omitted", {"path": path, "reason": reason, **facts})
 

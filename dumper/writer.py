@@ -54,6 +54,11 @@ class Writer:
         root["Finished"] = np.int32(0)
         self.flush()
 
+    @property
+    def failed(self) -> bool:
+        """Whether a write did not reach the file; then nothing more can."""
+        return self._raw.failed
+
     def tensor(
         self, path: str, bits: np.ndarray, dtype: dtypes.DType, attributes: TensorAttributes
     ) -> None:

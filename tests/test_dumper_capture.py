@@ -287,7 +287,12 @@ def test_an_error_of_the_model_is_the_models(device: str, tmp_path: Path) -> Non
 def test_what_cannot_be_stored_is_listed(tmp_path: Path) -> None:
     sparse = torch.eye(3).to_sparse()
     dense = torch.ones(3, 3)
-    with dumper(use_dump=True, dump_path=tmp_path / "x.h5"):
+    with (
+        pytest.warns(
+            RuntimeWarning, match=r"values could not be stored, the first /mm/\d+/input/self"
+        ),
+        dumper(use_dump=True, dump_path=tmp_path / "x.h5"),
+    ):
         result = torch.mm(sparse, dense)
         torch.empty(2, device="meta").exp()
     assert torch.equal(result, dense)
@@ -348,7 +353,7 @@ def test_a_full_disk_stops_recording_not_training(tmp_path: Path) -> None:
     """
     done = run_python(script, preexec_fn=limit)
     assert done.stdout.strip() == "1000000.0", done.stderr
-    assert done.stderr.count("recording stopped at op") == 1
+    assert done.stderr.count("recording stopped at /add_Tensor/") == 1
     with open_dump(path) as dump:
         assert dump.finished is False
         assert len(dump.records) >= 64
@@ -405,3 +410,48 @@ def test_compiled_functions_are_recorded_and_stay_compiled(made: str, tmp_path: 
     assert done.returncode == 0, done.stderr
     with open_dump(tmp_path / "x.h5") as dump:
         assert [record.ir for record in dump.records] == ["sin", "add_Tensor", "sum"]
+
+
+def test_a_fault_of_recording_costs_one_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(tensor: torch.Tensor) -> Any:
+        if tensor.numel() == 7:
+            raise ArithmeticError("planted")
+        return bits_of(tensor)
+
+    monkeypatch.setattr("dumper.record.bits_of", broken)
+    with (
+        pytest.warns(RuntimeWarning, match="could not be stored, the first /ones/5: Arithm"),
+        dumper(use_dump=True, dump_path=tmp_path / "x.h5"),
+    ):
+        results = [torch.ones(n).exp().sum().item() for n in (3, 7, 5)]
+    assert results == pytest.approx([n * np.e for n in (3, 7, 5)])
+    with open_dump(tmp_path / "x.h5") as dump:
+        assert dump.finished
+        assert [r.outputs[0].shape for r in dump.by_ir["ones"] if r.outputs] == [(3,), (5,)]
+
+
+def test_two_writers_never_share_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    other = f"""
+        import torch, dumper
+        with torch.utils.dumper(use_dump=True, dump_path={str(path)!r}):
+            print(torch.ones(2).sum().item())
+    """
+    with dumper(use_dump=True, dump_path=path):
+        torch.ones(3).exp()
+        done = run_python(other)
+    assert done.stdout.strip() == "2.0"
+    assert "another process is writing this file" in done.stderr
+    with open_dump(path) as dump:
+        assert dump.finished
+        assert [record.ir for record in dump.records] == ["ones", "exp"]
+
+
+def test_a_killed_runs_journal_is_not_the_next_runs(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    (tmp_path / "x.h5.journal").write_bytes(b"of an earlier run")
+    with dumper(use_dump=True, dump_path=path):
+        torch.ones(3).exp()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x.h5"]
