@@ -1,7 +1,7 @@
 """Benchmarks that `scripts/bench NAME` runs: a module each, with `cases(folder, quick)`.
 
-A case measures ours and a named baseline, each by a function that returns seconds. The runner calls
-them in turn, so that a machine that gets slower meanwhile wrongs neither.
+A case measures ours and a named baseline, each by a function that returns a time, less is better.
+The runner calls them in turn, so that a machine that gets slower meanwhile wrongs neither.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured against what. size: what one run works on, in words."""
+    """What is measured against what. size: what one run works on, in words. unit: of the times."""
 
     name: str
     size: str
     baseline: str
     ours: Callable[[], float]
     theirs: Callable[[], float]
+    unit: str = "s"
 
 
 class Missing(Exception):

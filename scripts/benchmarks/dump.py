@@ -22,7 +22,7 @@ STEP = Path(__file__).with_name("gpt_step.py")
 
 
 def cases(folder: Path, quick: bool) -> list[Case]:
-    """One case: the step of 6 layers (1 when quick). Raises Missing without msprobe and its needs."""
+    """One case: the step of 6 layers (1 when quick). Raises Missing without msprobe."""
     layers = 1 if quick else 6
     packages = _msprobe()
     size = f"{layers} layers, d 256, batch 4 x 64"
