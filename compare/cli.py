@@ -70,7 +70,8 @@ def cli() -> None:
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 also when something differs.")
 def compare(mine: str, golden: str, out: str, exit_zero: bool) -> int:
     """Compare two dumps, op by op, and write result_<time>.csv."""
-    from dumper.reader import check_file, open_dump
+    from dumper.reader import open_dump
+    from dumper.superblock import check_file
 
     from .engine import compare_dumps
     from .result import result_file

@@ -123,7 +123,7 @@ def is_widened(tensor: Tensor) -> bool:
 def _write(path: Path, values: np.ndarray, tensor: Tensor, kind: str) -> None:
     if is_widened(tensor):
         values = values.astype(WIDENED)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
     try:
         with open(os.open(path, flags, 0o600), "wb") as file:
             if kind == "npy":

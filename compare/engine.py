@@ -6,7 +6,10 @@ dump does not matter. What cannot be compared is a row with its reason, never an
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 
@@ -20,6 +23,12 @@ from .pairing import Pair, pair
 _REMEMBERED = 4096
 """Pairs of stored values whose metrics are kept: an input that is an earlier output is a hard link
 to it."""
+
+_LARGE = 1 << 18
+"""Bytes from which on a tensor is worth handing to another thread."""
+
+_AHEAD = 64
+"""Pairs that are looked at before the oldest one's row is due."""
 
 
 class Status(Enum):
@@ -59,8 +68,22 @@ def compare_dumps(mine: Dump, golden: Dump) -> Iterator[Row]:
         by_seqid=mine.load_mode or golden.load_mode,
     )
     known: dict[tuple, Metrics] = {}
-    for found in pairs:
-        yield _row(found, known)
+    pool = ThreadPoolExecutor(os.cpu_count())  # reading and the loops release the GIL
+    try:
+        waiting: deque[Pair | Future[Row]] = deque()
+        for found in pairs:
+            large = found.mine is not None and found.mine.nbytes >= _LARGE
+            waiting.append(pool.submit(_row, found, known) if large else found)
+            if len(waiting) > _AHEAD:
+                yield _done(waiting.popleft(), known)
+        while waiting:
+            yield _done(waiting.popleft(), known)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _done(item: Pair | Future[Row], known: dict[tuple, Metrics]) -> Row:
+    return item.result() if isinstance(item, Future) else _row(item, known)
 
 
 def _row(found: Pair, known: dict[tuple, Metrics]) -> Row:
@@ -102,7 +125,7 @@ def _measure(mine: Tensor, golden: Tensor, known: dict[tuple, Metrics]) -> Metri
     if metrics is None:
         metrics = compare_arrays(mine.read(), golden.read())
         if len(known) >= _REMEMBERED:
-            del known[next(iter(known))]
+            known.clear()
         known[key] = metrics
     return metrics
 

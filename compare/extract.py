@@ -16,8 +16,8 @@ import h5py
 from h5py import h5g, h5l, h5o, h5p
 
 from dumper.errors import DumpError
-from dumper.reader import check_file
 from dumper.stored import DAMAGE, first_line
+from dumper.superblock import check_file
 
 FLAGS = {
     "shallow": h5o.COPY_SHALLOW_HIERARCHY_FLAG,

@@ -27,7 +27,8 @@ from .summary import Summary
 T = TypeVar("T")
 
 _PIPED_WIDTH = 10_000
-_PROGRESS_AFTER = 1.0
+_PROGRESS_AFTER = 1.0  # seconds
+_WIDE = 110  # columns
 
 
 def console(stream: TextIO) -> Console:
@@ -124,21 +125,18 @@ def _place(row: Row) -> str:
 
 
 def _table(rows: list[Row], out: Console) -> Table:
-    table = Table(box=None, pad_edge=False) if not out.is_terminal else Table()
+    """The rows as a table; a narrow terminal gets fewer columns, so that paths stay readable."""
+    wide = out.width >= _WIDE
+    table = Table(box=None, pad_edge=False)
     table.add_column("seqid", justify="right", no_wrap=True)
-    table.add_column("tensor", overflow="fold" if out.is_terminal else "ignore")
-    table.add_column("dtype", no_wrap=True)
-    for title in ("RelativeEuclidean", "MaxAbsolute", "Cosine", "ExactMatch"):
-        table.add_column(title, justify="right", no_wrap=not out.is_terminal)
+    table.add_column("tensor", overflow="fold")
+    for title in ("RelativeEuclidean", "MaxAbsolute", "ExactMatch", *(("Cosine",) * wide)):
+        table.add_column(title, justify="right", no_wrap=True)
+    if wide:
+        table.add_column("dtype", no_wrap=True)
     for row in rows:
         m = row.metrics
-        table.add_row(
-            str(row.index),
-            Text(printable(row.my_path)),
-            row.dtype,
-            number(m.relative_euclidean),
-            number(m.max_absolute),
-            number(m.cosine),
-            share(m.exact),
-        )
+        cells = [str(row.index), Text(printable(row.my_path))]
+        cells += [number(m.relative_euclidean), number(m.max_absolute), share(m.exact)]
+        table.add_row(*cells, *((number(m.cosine), row.dtype) if wide else ()))
     return table

@@ -23,13 +23,14 @@ from h5py import h5a, h5d, h5f, h5g, h5l, h5o, h5p, h5t
 
 from . import layout
 from .errors import DumpError
+from .facts import Facts, Headers, facts_of
 from .journal import JournaledReader, pages_of
 from .stored import DAMAGE, Argument, Source, Tensor, describe, empty_list, first_line
+from .superblock import check_file, has_plain_addresses
 
 MAX_DEPTH = 32
 """Levels of groups below the root; a record needs five."""
 
-_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _FALLBACK = "run the dump again; what was recorded before the damage cannot be read"
 
 
@@ -74,10 +75,16 @@ def open_dump(path: str | os.PathLike) -> Dump:
             file = h5f.open(os.fsencode(path), h5f.ACC_RDONLY, access)
     except DAMAGE as error:
         raise _explain_open(path, error) from None
+    # The journal's pages are not in the file yet, a user block shifts every address, and Windows
+    # has no preadv.
+    plain = not pages and has_plain_addresses(path) and hasattr(os, "preadv")
+    headers = Headers(path) if plain else None
     try:
-        return Dump(path, file, size)
+        return Dump(path, file, size, headers)
     except BaseException:
         file.close()
+        if headers:
+            headers.close()
         raise
 
 
@@ -89,14 +96,15 @@ class Dump:
     that could not be read as the layout wants. omitted: (path, reason) of what the writer left out.
     """
 
-    def __init__(self, path: Path, file: h5f.FileID, size: int) -> None:
+    def __init__(self, path: Path, file: h5f.FileID, size: int, headers: Headers | None) -> None:
         self.path = path
         self._file = file
+        self._headers = headers
         self.skipped: list[tuple[str, str]] = []
         self._groups: set[int] = set()
         try:
             self._root = h5g.open(file, b"/")
-            self._source = Source(self._root, size)
+            self._source = Source(self._root, size, headers)
             links = _children(self._root)
             self.finished = self._finished()
         except DAMAGE as error:
@@ -122,6 +130,8 @@ class Dump:
         """Close the file; tensors of this dump cannot be read afterwards."""
         if self._file.valid:
             self._file.close()
+        if self._headers:
+            self._headers.close()
 
     @cached_property
     def by_ir(self) -> dict[str, list[Record]]:
@@ -177,7 +187,8 @@ class Dump:
                 if not any(link.hard and link.name == part for link in _children(node)):
                     return
                 node = h5o.open(node, part)
-            text = describe(node, path, "", name, 0, self._source).raw().tobytes()
+            found = describe(facts_of(node), path, "", name, 0, self._source)
+            text = found.raw().tobytes()
         except (*DAMAGE, DumpError, AttributeError) as error:
             self.skipped.append((path, f"this text cannot be read ({first_line(error)})"))
             return
@@ -244,6 +255,10 @@ class Dump:
         for link in sorted(self._listed(group, path), key=_member_order):
             key = prefix + _text(link.name)
             below = f"{path}/{_text(link.name)}"
+            facts = self._headers.facts(link.address) if link.hard and self._headers else None
+            if facts is not None:
+                yield from self._described(facts, below, side, key, link)
+                continue
             node = self._open(group, link, below, "a tensor or a list", object)
             if isinstance(node, h5g.GroupID):
                 if depth > MAX_DEPTH:
@@ -257,13 +272,23 @@ class Dump:
                     yield empty_list(below, side, key, link.address, self._source)
             elif isinstance(node, h5d.DatasetID):
                 try:
-                    yield describe(node, below, side, key, link.address, self._source)
-                except DumpError as error:
-                    self.skipped.append((below, error.what))
+                    facts = facts_of(node)
                 except DAMAGE as error:
                     self.skipped.append((below, f"damaged: {first_line(error)}"))
+                    continue
+                if self._headers:
+                    self._headers.learn(link.address, node)
+                yield from self._described(facts, below, side, key, link)
             elif node is not None:
                 self.skipped.append((below, "neither a group nor a dataset"))
+
+    def _described(
+        self, facts: Facts, path: str, side: str, key: str, link: Link
+    ) -> Iterator[Tensor | Argument]:
+        try:
+            yield describe(facts, path, side, key, link.address, self._source)
+        except DumpError as error:
+            self.skipped.append((path, error.what))
 
     def _listed(self, group: h5g.GroupID | None, path: str) -> list[Link]:
         if group is None:
@@ -324,74 +349,6 @@ def _journal(path: Path) -> tuple[int, dict[int, bytes]]:
         return pages_of(os.fspath(path))
     except (OSError, ValueError):  # no readable journal; what is wrong with the path is said later
         return 0, {}
-
-
-def check_file(path: Path) -> int:
-    """Say everything about the file that needs no HDF5, so that the words can be ours.
-
-    Returns its size in bytes. Raises DumpError when it is missing, empty, a directory, unreadable,
-    truncated, or no HDF5.
-    """
-    try:
-        if path.is_dir():
-            raise DumpError("this is a directory, not a dump", path, "name the HDF5 file inside it")
-        size = path.stat().st_size
-        if not path.is_file():
-            raise DumpError("this is not a regular file", path, "copy the dump to a file first")
-        with path.open("rb") as file:
-            base, head = _superblock(file.read(8 + 96), 0)
-            offset = 512
-            # a user block moves the superblock to 512 times a power of two
-            while not head and offset + 8 <= size:
-                file.seek(offset)
-                base, head = _superblock(file.read(8 + 96), offset)
-                offset *= 2
-    except FileNotFoundError:
-        raise DumpError(
-            "there is no such file", path, "check the path; was the dump written?"
-        ) from None
-    except PermissionError:
-        raise DumpError(
-            "no permission to read this file", path, "change its mode or owner"
-        ) from None
-    except OSError as error:
-        raise DumpError(
-            f"this file cannot be read ({error.strerror})", path, "check the path and the disk"
-        ) from None
-    except ValueError as error:  # a NUL in the path
-        raise DumpError(f"this is no legal path ({error})", path, "check the path") from None
-    if size == 0:
-        raise DumpError("this file is empty", path, "run the dump again; nothing was written")
-    if not head:
-        raise DumpError("this is not an HDF5 file", path, "name a file that the dumper wrote")
-    end = _end_of_file(head)
-    if end is not None and base + end > size:
-        raise DumpError(
-            f"this file is truncated: it should have {base + end} bytes and has {size}",
-            path,
-            "copy it again, completely; if the dump itself was cut off, run it again",
-        )
-    return size
-
-
-def _superblock(block: bytes, offset: int) -> tuple[int, bytes]:
-    return (offset, block) if block.startswith(_SIGNATURE) else (0, b"")
-
-
-def _end_of_file(head: bytes) -> int | None:
-    """End-of-file address in a superblock (HDF5 file format 3.0, II.A); None when unusual."""
-    if len(head) < 64:
-        return None
-    version = head[8]
-    if version in (0, 1) and head[13] == 8:
-        start = 24 + (4 if version == 1 else 0)
-    elif version in (2, 3) and head[9] == 8:
-        start = 12
-    else:
-        return None
-    base = int.from_bytes(head[start : start + 8], "little")
-    end = int.from_bytes(head[start + 16 : start + 24], "little")
-    return end - base if end >= base else end
 
 
 def _explain_open(path: Path, error: BaseException) -> DumpError:

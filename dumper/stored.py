@@ -12,12 +12,12 @@ import json
 import math
 from dataclasses import dataclass, field
 
-import h5py
 import numpy as np
-from h5py import h5a, h5d, h5g, h5s, h5t
+from h5py import h5d, h5g, h5s, h5t
 
 from . import dtypes, layout
 from .errors import DumpError
+from .facts import Facts, Headers, is_bfloat16
 
 _MAX_RATIO = 1032
 """Best compression of deflate; a chunked, filtered dataset cannot hold more than this many times
@@ -26,21 +26,18 @@ its size."""
 DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError)
 """What h5py raises when HDF5 meets damage; which one depends on the call and on h5py's version."""
 
-_BFLOAT16 = (15, 7, 8, 0, 7)
-_OPTIONS = ("DeviceType", "DataType", "RequiresGrad")
 _BY_DESIGN = {("float16", "float32"), ("uint8", "int8"), ("bool", "uint8"), ("bool", "bool")}
 """(named, stored) that differ by design; the original widens half and stores bytes signed."""
-
-_stored_types: dict[bytes, tuple[str | None, np.dtype | None]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """The open file that datasets are read from, and its size in bytes, which bounds what they
-    claim."""
+    claim. headers: the same file without HDF5, where that can be."""
 
     root: h5g.GroupID
     size: int
+    headers: Headers | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +52,7 @@ class _Stored:
     address: int
     stored: np.dtype | None
     _source: Source = field(repr=False, compare=False)
+    _data: tuple[int, int] | None = field(repr=False, compare=False)
 
     def raw(self) -> np.ndarray:
         """Read the stored elements as they are; bfloat16 as uint16.
@@ -65,10 +63,12 @@ class _Stored:
         if self.stored is None:
             raise self._error("this dataset has a type that no dump has")
         try:
+            if self._data and self._source.headers:
+                return self._read_plain(*self._data)
             dataset = h5d.open(self._source.root, self.path.encode("utf-8", "surrogateescape"))
             kind = dataset.get_type()
             self._check_storage(dataset, math.prod(self.shape) * kind.get_size())
-            if not _is_bfloat16(kind):
+            if not is_bfloat16(kind):
                 kind = h5t.py_create(self.stored)
             array = np.empty(self.shape, self.stored)
             if array.size:
@@ -76,6 +76,16 @@ class _Stored:
             return array
         except (*DAMAGE, MemoryError) as error:
             raise self._error(f"this dataset cannot be read ({first_line(error)})") from None
+
+    def _read_plain(self, at: int, held: int) -> np.ndarray:
+        claimed = math.prod(self.shape) * self.stored.itemsize
+        held = max(0, min(held, self._source.size - at))
+        if claimed > held:
+            raise self._short(claimed, held)
+        array = np.empty(self.shape, self.stored)
+        if self._source.headers.read_into(array, at) < claimed:
+            raise self._error("the file has become shorter since it was opened")
+        return array
 
     def _check_storage(self, dataset: h5d.DatasetID, claimed: int) -> None:
         """Believe the shape only where the file has the bytes (a hostile shape costs terabytes)."""
@@ -89,9 +99,10 @@ class _Stored:
         ratio = _MAX_RATIO if plan.get_layout() == h5d.CHUNKED and plan.get_nfilters() else 1
         held = min(dataset.get_storage_size(), self._source.size)
         if claimed > held * ratio:
-            raise self._error(
-                f"this dataset claims {claimed} bytes and the file holds {held} of it"
-            )
+            raise self._short(claimed, held)
+
+    def _short(self, claimed: int, held: int) -> DumpError:
+        return self._error(f"this dataset claims {claimed} bytes and the file holds {held} of it")
 
     def _error(self, what: str) -> DumpError:
         return DumpError(what, self.path, "run the dump again; the other records can still be read")
@@ -228,123 +239,38 @@ class Argument(_Stored):
 
 
 def describe(
-    node: h5d.DatasetID, path: str, side: str, name: str, address: int, source: Source
+    facts: Facts, path: str, side: str, name: str, address: int, source: Source
 ) -> Tensor | Argument:
-    """Say what a dataset is from its attributes and HDF5 type, without reading its values.
+    """Say what a dataset is from its claims, without reading its values.
 
-    Raises DumpError when it bears no `Type`, and what h5py raises when it is damaged.
+    Raises DumpError when it bears no `Type`.
     """
-    buffer = np.empty((), np.int64)
-    code = _number(node, b"Type", buffer)
+    numbers, strides = facts.numbers, facts.strides
+    code = numbers.get(b"Type")
     if code is None:
         raise DumpError(
             "no attribute Type", path, "the original leaves such a stub for dtypes it lacks"
         )
-    stored_name, stored = _stored_type(node.get_type())
-    common = (path, side, name, node.shape, address, stored, source)
+    common = (path, side, name, facts.shape, address, facts.stored, source, facts.data)
     if code != layout.Type.TENSOR:
         kind = layout.Type(code) if code in layout.Type._value2member_map_ else code
-        attributes = {}
-        if code == layout.Type.TENSOR_OPTS:
-            found = {name: _number(node, name.encode(), buffer) for name in _OPTIONS}
-            attributes = {name: number for name, number in found.items() if number is not None}
-        return Argument(*common, kind, attributes, _torch_dtype(node))
-    data_type = _number(node, b"DataType", buffer)
+        attributes = {key.decode(): number for key, number in numbers.items() if key != b"Type"}
+        return Argument(*common, kind, attributes, facts.torch_dtype)
+    data_type = numbers.get(b"DataType")
     return Tensor(
         *common,
-        _dtype(_torch_dtype(node), data_type, stored_name, stored),
+        _dtype(facts.torch_dtype, data_type, facts.stored_name, facts.stored),
         data_type,
-        _number(node, b"DeviceType", buffer),
-        _number(node, b"FormatType", buffer),
-        _stride(node, b"Stride"),
-        _stride(node, b"LiveStride"),
+        numbers.get(b"DeviceType"),
+        numbers.get(b"FormatType"),
+        strides.get(b"Stride"),
+        strides.get(b"LiveStride"),
     )
 
 
 def empty_list(path: str, side: str, name: str, address: int, source: Source) -> Argument:
     """A tensor list without members: an empty group in the file."""
-    return Argument(path, side, name, (0,), address, None, source, layout.Type.VEC_TENSOR, {})
-
-
-def _number(node: h5d.DatasetID, name: bytes, buffer: np.ndarray) -> int | None:
-    """The value of a whole-number attribute, through a 0-d int64 buffer; None where there is
-    none."""
-    try:
-        attribute = h5a.open(node, name)
-    except KeyError:
-        return None
-    shape = attribute.shape
-    if shape == ():
-        attribute.read(buffer, h5t.NATIVE_INT64)
-    elif shape == (1,):
-        attribute.read(buffer.reshape(1), h5t.NATIVE_INT64)
-    else:
-        return None
-    return buffer.item()
-
-
-def _stride(node: h5d.DatasetID, name: bytes) -> tuple[int, ...] | None:
-    if not h5a.exists(node, name):
-        return None
-    attribute = h5a.open(node, name)
-    shape = attribute.shape
-    if len(shape) != 1 or shape[0] > 64:
-        return None
-    value = np.empty(shape, np.int64)
-    if value.size:
-        attribute.read(value, h5t.NATIVE_INT64)
-    return tuple(value.tolist())
-
-
-def _torch_dtype(node: h5d.DatasetID) -> str | None:
-    if not h5a.exists(node, b"TorchDType"):
-        return None
-    value = h5py.AttributeManager(h5py.Dataset(node)).get("TorchDType")
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
-def _stored_type(kind: h5t.TypeID) -> tuple[str | None, np.dtype | None]:
-    """(torch's name, numpy's dtype in memory) of an HDF5 type; None for what is not a number."""
-    key = kind.encode()
-    if key not in _stored_types:
-        if len(_stored_types) > 1000:  # a hostile file may bring a new type with every dataset
-            _stored_types.clear()
-        _stored_types[key] = _new_stored_type(kind)
-    return _stored_types[key]
-
-
-def _new_stored_type(kind: h5t.TypeID) -> tuple[str | None, np.dtype | None]:
-    if _is_bfloat16(kind):
-        return "bfloat16", np.dtype("<u2")
-    try:
-        dtype = kind.dtype
-    except TypeError:  # h5py has no numpy dtype for it
-        return None, None
-    if dtype.kind in "SO":
-        return None, dtype
-    if dtype.kind == "b":
-        return "bool", dtype
-    if dtype.kind == "c":
-        part = f"<f{dtype.itemsize // 2}"
-        dtype = np.dtype([("r", part), ("i", part)])
-    elif dtype.kind in "iuf":
-        dtype = dtype.newbyteorder("<")
-    for known in dtypes.BY_NAME.values():
-        if (
-            known.bits == dtype
-            and known.name not in ("bool", "bfloat16")
-            and "float8" not in known.name
-        ):
-            return known.name, dtype
-    return None, None
-
-
-def _is_bfloat16(kind: h5t.TypeID) -> bool:
-    return (
-        isinstance(kind, h5t.TypeFloatID)
-        and kind.get_size() == 2
-        and kind.get_fields() == _BFLOAT16
-    )
+    return Argument(path, side, name, (0,), address, None, source, None, layout.Type.VEC_TENSOR, {})
 
 
 def _dtype(

@@ -1,0 +1,47 @@
+"""scripts/bench: what it prints and writes, and what it says without its baseline."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parent.parent / "scripts" / "bench.py"
+
+
+def bench(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, BENCH, *arguments],
+        capture_output=True, text=True, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+def test_without_the_peer():
+    done = bench("compare", "--quick", TORCH_DUMPER_PEER_PYTHON="/nonexistent")
+    assert done.returncode == 2
+    assert "the peer is not installed" in done.stderr and "scripts/peer" in done.stderr
+    assert done.stdout == ""
+
+
+def test_an_unknown_name():
+    done = bench("nothing")
+    assert done.returncode == 2 and "compare" in done.stderr
+
+
+def test_compare_against_the_peer(peer, tmp_path):
+    target = tmp_path / "bench.json"
+    done = bench(
+        "compare", "--quick", "--runs", "1", "--json", target,
+        TORCH_DUMPER_PEER_PYTHON=peer[0], TORCH_DUMPER_PEER=peer[1],
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    report = json.loads(target.read_text())
+    assert done.stdout.splitlines()[-1] == f"compare ratio={report['ratio']:.2f}"
+    assert report["ratio"] == min(case["ratio"] for case in report["cases"])
+    for case in report["cases"]:
+        ours, theirs = (statistics.median(case[key]) for key in ("ours", "theirs"))
+        assert case["ratio"] == theirs / ours
+        assert len(case["ours"]) == len(case["theirs"]) == 1
+        assert case["baseline"] == "peer msaccucmp"
+    assert report["machine"]["cores"] and report["versions"]["h5py"]
