@@ -46,6 +46,20 @@ def install() -> None:
     torch.utils.dumper = _dumper
 
 
+def msaccucmp() -> None:
+    """The console script: our `compare`, also where PYTHONPATH holds another one."""
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+
+    for name in ("dumper", "compare"):
+        spec = PathFinder.find_spec(name, __path__)
+        module = sys.modules[name] = module_from_spec(spec)
+        spec.loader.exec_module(module)
+    from compare.cli import main
+
+    main()
+
+
 def _dumper(
     enabled: bool = True,
     use_dump: bool = False,

@@ -7,6 +7,7 @@ dump does not matter. What cannot be compared is a row with its reason, never an
 from __future__ import annotations
 
 import os
+import re
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -31,14 +32,22 @@ _AHEAD = 64
 """Pairs that are looked at before the oldest one's row is due."""
 
 
+_EMPTY = re.compile(r"(new_)?empty(_like|_strided|_permuted|_quantized)?(_|$)")
+"""IRs whose result is memory as it was found."""
+
+Unwritten = tuple[set[int], set[int]]
+"""Addresses of uninitialised values: mine, golden's."""
+
+
 class Status(Enum):
     """What a row says: `EQUAL` is every element equal, `INCOMPARABLE` a shape, a dtype, or
-    damage."""
+    damage, `UNINITIALISED` memory that no op has written yet."""
 
     EQUAL = "bit-equal"
     DIFFERS = "differing"
     UNPAIRED = "unpaired"
     INCOMPARABLE = "not comparable"
+    UNINITIALISED = "uninitialised"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +77,35 @@ def compare_dumps(mine: Dump, golden: Dump) -> Iterator[Row]:
         by_seqid=mine.load_mode or golden.load_mode,
     )
     known: dict[tuple, Metrics] = {}
+    unwritten = (_unwritten(mine), _unwritten(golden))
     pool = ThreadPoolExecutor(os.cpu_count())  # reading and the loops release the GIL
     try:
         waiting: deque[Pair | Future[Row]] = deque()
         for found in pairs:
             large = found.mine is not None and found.mine.nbytes >= _LARGE
-            waiting.append(pool.submit(_row, found, known) if large else found)
+            waiting.append(pool.submit(_row, found, known, unwritten) if large else found)
             if len(waiting) > _AHEAD:
-                yield _done(waiting.popleft(), known)
+                yield _done(waiting.popleft(), known, unwritten)
         while waiting:
-            yield _done(waiting.popleft(), known)
+            yield _done(waiting.popleft(), known, unwritten)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _done(item: Pair | Future[Row], known: dict[tuple, Metrics]) -> Row:
-    return item.result() if isinstance(item, Future) else _row(item, known)
+def _done(item: Pair | Future[Row], known: dict[tuple, Metrics], unwritten: Unwritten) -> Row:
+    return item.result() if isinstance(item, Future) else _row(item, known, unwritten)
 
 
-def _row(found: Pair, known: dict[tuple, Metrics]) -> Row:
+def _unwritten(dump: Dump) -> set[int]:
+    """Addresses of values that are whatever lay in memory: results of `empty` and its like.
+
+    An op that takes such a tensor before anything is written to it has a hard link to that value.
+    """
+    made = (record for record in dump.records if _EMPTY.match(record.ir))
+    return {tensor.address for record in made for tensor in record.outputs}
+
+
+def _row(found: Pair, known: dict[tuple, Metrics], unwritten: Unwritten) -> Row:
     mine, golden, record = found.mine, found.golden, found.record
     place = (
         found.index,
@@ -101,6 +120,9 @@ def _row(found: Pair, known: dict[tuple, Metrics]) -> Row:
     reason = _obstacle(mine, golden)
     if reason:
         return Row(*place, None, None, Status.INCOMPARABLE, None, (reason,))
+    if mine.size and (mine.address in unwritten[0] or golden.address in unwritten[1]):
+        reason = "uninitialised memory is not compared"
+        return Row(*place, mine.dtype, mine.shape, Status.UNINITIALISED, None, (reason,))
     try:
         metrics = _measure(mine, golden, known)
     except DumpError as error:

@@ -36,7 +36,7 @@ class Summary:
             self._record, self._inputs_equal = row.record_path, True
         if row.side == "input":
             self.has_inputs = True
-            self._inputs_equal &= row.status is Status.EQUAL
+            self._inputs_equal &= row.status in (Status.EQUAL, Status.UNINITIALISED)
         if row.status is not Status.DIFFERS:
             return
         self.first_differing = self.first_differing or row
@@ -61,8 +61,8 @@ class Summary:
 
     @property
     def nothing_differs(self) -> bool:
-        """Whether everything was compared and every element was equal."""
-        return self.rows == self.counts[Status.EQUAL]
+        """Whether all that has a meaning was compared and every element was equal."""
+        return self.rows == self.counts[Status.EQUAL] + self.counts[Status.UNINITIALISED]
 
     @property
     def worst(self) -> list[Row]:

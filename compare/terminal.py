@@ -49,6 +49,8 @@ def show_summary(mine: Dump, golden: Dump, summary: Summary) -> None:
         f"{summary.rows} rows: {summary.compared} compared, of which {counts[Status.EQUAL]} "
         f"bit-equal and {counts[Status.DIFFERS]} differing; {counts[Status.UNPAIRED]} unpaired, "
         f"{counts[Status.INCOMPARABLE]} not comparable"
+        + f", {counts[Status.UNINITIALISED]} uninitialised"
+        * (Status.UNINITIALISED in counts)
     )
     out.print(Text(_first(mine, golden, summary)), soft_wrap=True)
     if summary.worst:

@@ -65,3 +65,33 @@ def test_a_comparison_may_be_left(tmp_path):
         assert next(found).index == 0
         found.close()
         assert list(found) == []
+
+
+@pytest.mark.parametrize(
+    "ir", ["empty_memory_format", "empty_like", "new_empty", "empty_strided", "new_empty_strided"]
+)
+def test_uninitialised_memory_is_not_compared(tmp_path, ir):
+    """Neither where `empty` returns it nor where an op reads it before it is written."""
+    for name, junk in (("m.h5", 3.0), ("g.h5", 4.0)):
+        with h5py.File(tmp_path / name, "w") as file:
+            put(file, f"{ir}/1/input/size", np.array([2]), kind=2)
+            made = put(file, f"{ir}/1/output/result", np.full(2, junk, "f4"))
+            put(file, f"{ir}/2/output/result", np.zeros(0, "f4"))
+            file["fill__Scalar/3/input/self"] = made
+            put(file, "fill__Scalar/3/output/self", np.full(2, 7, "f4"))
+    found = {row.my_path: row.status for row in rows(tmp_path / "m.h5", tmp_path / "g.h5")}
+    assert found == {
+        f"/{ir}/1/output/result": Status.UNINITIALISED,
+        f"/{ir}/2/output/result": Status.EQUAL,
+        "/fill__Scalar/3/input/self": Status.UNINITIALISED,
+        "/fill__Scalar/3/output/self": Status.EQUAL,
+    }
+
+
+@pytest.mark.parametrize("ir", ["EmptyBackward", "emptyish", "my_empty", "embedding"])
+def test_other_names_are_compared(tmp_path, ir):
+    files = [
+        dump(tmp_path / name, {f"{ir}/1/output/x": np.full(2, value, "f4")})
+        for name, value in (("m.h5", 1), ("g.h5", 2))
+    ]
+    assert [row.status for row in rows(*files)] == [Status.DIFFERS]

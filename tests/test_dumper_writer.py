@@ -106,3 +106,39 @@ with torch.utils.dumper(use_dump=True, dump_path={str(path)!r}):
             np.testing.assert_array_equal(record.outputs[0].read(), np.full(50, i + 1, np.float32))
     with h5py.File(path) as plain:  # readers that know no journal
         assert len(plain.get("add_Tensor", ())) in (len(recorded.records), 0)
+
+
+def test_a_kill_inside_a_flush_is_read_through_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after the journal was complete and before the file was: the journal is what counts."""
+    path = tmp_path / "x.h5"
+    script = f"""
+import os, sys, torch, dumper
+from dumper import journal
+original, flushes = journal._pwrite, 0
+def dies(fd, view, at):
+    global flushes
+    frame = sys._getframe(1)
+    if frame.f_code.co_name == "_commit":  # the journal is written, its pages not yet
+        flushes += 1
+        if flushes > 20:
+            os.kill(os.getpid(), 9)
+    original(fd, view, at)
+journal._pwrite = dies
+x = torch.zeros(50)
+with torch.utils.dumper(use_dump=True, dump_path={str(path)!r}):
+    while True:
+        x = x + 1
+"""
+    root = str(Path(__file__).resolve().parent.parent)
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": root}, timeout=120
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert (tmp_path / "x.h5.journal").exists()
+    with open_dump(path) as recorded:
+        assert recorded.skipped == []
+        assert len(recorded.records) >= 64 and len(recorded.records) % 64 == 0
+        for i, record in enumerate(recorded.records):
+            np.testing.assert_array_equal(record.outputs[0].read(), np.full(50, i + 1, np.float32))

@@ -151,7 +151,7 @@ def test_metadata(site: Path) -> None:
     )
     assert found.metadata.get_all("License-File") == ["LICENSE"]
     assert {(e.group, e.name, e.value) for e in found.entry_points} == {
-        ("console_scripts", "msaccucmp", "compare.cli:main"),
+        ("console_scripts", "msaccucmp", "_torch_dumper_bootstrap:msaccucmp"),
         ("torch.backends", "torch_dumper", f"{BOOTSTRAP}:autoload"),
     }
 
@@ -407,3 +407,14 @@ def test_comparing_needs_no_torch(site: Path, tmp_path: Path, golden: Path) -> N
     done = run([*command, *options], tmp_path, site, cwd=tmp_path)
     assert done.returncode == 1, done.stderr  # differences found
     assert list((tmp_path / "out").glob("result_*.csv"))
+
+
+def test_the_command_is_ours_whatever_pythonpath_holds(
+    site: Path, training: Path, golden: Path
+) -> None:
+    assert (training / "compare").is_dir() and (training / "dumper.py").exists()
+    mine, theirs = golden / "load" / "npu.h5", golden / "load" / "gpu.h5"
+    command = [sys.executable, str(site / "bin" / "msaccucmp"), "compare", "-m", str(mine)]
+    done = run([*command, "-g", str(theirs)], training, site, cwd=training)
+    assert done.returncode == 1, done.stderr
+    assert list(training.glob("result_*.csv"))
