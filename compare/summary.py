@@ -42,6 +42,8 @@ class Summary:
         self.first_differing = self.first_differing or row
         if row.side == "output" and self._inputs_equal:
             self.first_own = self.first_own or row
+        if any(entry[-1].metrics is row.metrics for entry in self._worst):
+            return  # the same stored value, reached through a link: one row says it all
         # The number of the row breaks ties, earlier rows first, before rows would be compared.
         entry = (*_badness(row), -self.rows, row)
         if len(self._worst) < WORST:

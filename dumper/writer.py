@@ -31,6 +31,8 @@ _CONTIGUOUS.set_fill_time(h5d.FILL_TIME_NEVER)
 _PARENTS = h5p.create(h5p.LINK_CREATE)
 _PARENTS.set_create_intermediate_group(True)
 _LINES_CHUNK = 1 << 16
+_INTS: dict[int, np.ndarray] = {}  # the few codes that attributes hold, as HDF5 takes them
+_SMALL, _REMEMBERED = 64, 4096  # bytes of an argument, and arguments, that are worth remembering
 
 
 class Writer:
@@ -48,6 +50,7 @@ class Writer:
         self._root = self._file.id
         self._types = {name: dtypes.file_type(dtype) for name, dtype in dtypes.BY_NAME.items()}
         self._pending: dict[str, list[str]] = {}
+        self._arguments: dict[tuple, str] = {}  # where a small argument is stored already
         root = self._file.attrs
         root["FormatVersion"] = np.int32(FORMAT_VERSION)
         root["Environment"] = json.dumps(environment, sort_keys=True)
@@ -82,7 +85,15 @@ class Writer:
     def argument(
         self, path: str, kind: Type, value: np.ndarray, dtype_name: str | None = None
     ) -> None:
-        """Store what is no tensor: its `Type` is its only attribute, but for a dtype's name."""
+        """Store what is no tensor: its `Type` is its only attribute, but for a dtype's name.
+
+        An equal one stored earlier is linked: most arguments are the same few (alpha=1).
+        """
+        key = (kind, value.dtype.str, value.shape, value.tobytes(), dtype_name)
+        earlier = self._arguments.get(key) if value.nbytes <= _SMALL else None
+        if earlier is not None:
+            self.same(path, earlier)
+            return
         dataset = h5d.create(
             self._root, None, h5t.py_create(value.dtype), _space(value.shape), _CONTIGUOUS
         )
@@ -92,6 +103,8 @@ class Writer:
         if dtype_name is not None:
             _text(dataset, b"TorchDType", dtype_name)
         self._link(dataset, path)
+        if len(self._arguments) < _REMEMBERED and value.nbytes <= _SMALL:
+            self._arguments[key] = path
 
     def group(self, path: str) -> None:
         """Make an empty group: a list argument of length zero, or an op without inputs."""
@@ -167,7 +180,10 @@ def _space(shape: tuple[int, ...]) -> h5s.SpaceID:
 
 
 def _int(dataset: h5d.DatasetID, name: bytes, value: int) -> None:
-    h5a.create(dataset, name, _INT32, _SCALAR).write(np.array(value, np.int32))
+    array = _INTS.get(value)
+    if array is None:
+        array = _INTS[value] = np.array(value, np.int32)
+    h5a.create(dataset, name, _INT32, _SCALAR).write(array)
 
 
 def _ints(dataset: h5d.DatasetID, name: bytes, values: tuple[int, ...]) -> None:

@@ -1,5 +1,6 @@
 """The summary of streamed rows: counts, the first difference, the worst ten."""
 
+import dataclasses
 import math
 
 import pytest
@@ -79,3 +80,12 @@ def test_of_equal_rows_the_earlier_are_kept():
 
 def test_equal_rows_are_not_among_the_worst():
     assert summary(row(1, "output", EQUAL)).worst == []
+
+
+def test_a_value_reached_through_links_is_one_row_of_the_worst():
+    first = row(1, "output", DIFFERS, red=2.0)
+    again = dataclasses.replace(first, index=2, my_path="/op/2/input/x")
+    other = row(3, "output", DIFFERS, red=1.0)
+    found = summary(first, again, other)
+    assert [each.index for each in found.worst] == [1, 3]
+    assert found.counts[DIFFERS] == 3
