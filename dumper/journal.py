@@ -18,14 +18,18 @@ import errno
 import fcntl
 import io
 import os
+import stat
 import struct
 import zlib
 from collections.abc import Mapping
 
 PAGE = 4096
-_MAGIC = b"TDJRNL01"
-_HEAD = struct.Struct("<8sQII")  # magic, length of the file, number of pages, crc32 of the pages
-_PAGE = struct.Struct("<Q")  # page number, followed by the page
+_MAGIC = b"TDJRNL02"
+# magic; length of the file before and after the flush; number of pages; crc32 of the pages
+_HEAD = struct.Struct("<8sQQII")
+# page number; crc32 of what the page was before the flush; the page follows
+_PAGE = struct.Struct("<QI")
+_STEP = _PAGE.size + PAGE
 
 
 def journal_path(path: str) -> str:
@@ -36,25 +40,48 @@ def journal_path(path: str) -> str:
 def pages_of(path: str) -> tuple[int, dict[int, bytes]]:
     """Read the journal that a killed writer left beside `path`.
 
-    Returns the length of the file and its pages by number; (0, {}) when there is no complete
-    journal, in which case the file is whole as it is.
+    Returns the length of the file and its pages by number. (0, {}) when the file is whole as it is:
+    there is no journal, it is not complete, or it is another file's (each page of the file must be
+    what it was before that flush or what the flush made of it).
     """
     try:
-        with open(journal_path(path), "rb") as file:
-            head = file.read(_HEAD.size)
-            body = file.read()
-    except FileNotFoundError:
+        with (
+            open(path, "rb", buffering=0) as file,
+            open(journal_path(path), "rb", buffering=0, opener=_without_waiting) as journal,
+        ):
+            found = os.fstat(journal.fileno())
+            room = os.fstat(file.fileno()).st_size // PAGE + 1
+            if not stat.S_ISREG(found.st_mode) or found.st_size > _HEAD.size + room * _STEP:
+                return 0, {}
+            data = journal.read(found.st_size)
+            return _checked(file.fileno(), data)
+    except OSError:
         return 0, {}
-    if len(head) < _HEAD.size:
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
+
+
+def _checked(fd: int, data: bytes) -> tuple[int, dict[int, bytes]]:
+    if len(data) < _HEAD.size:
         return 0, {}
-    magic, length, count, crc = _HEAD.unpack(head)
-    if magic != _MAGIC or len(body) != count * (_PAGE.size + PAGE) or zlib.crc32(body) != crc:
+    magic, before, length, count, crc = _HEAD.unpack_from(data)
+    body = memoryview(data)[_HEAD.size :]
+    if magic != _MAGIC or len(body) != count * _STEP or zlib.crc32(body) != crc:
         return 0, {}
-    step = _PAGE.size + PAGE
-    return length, {
-        _PAGE.unpack_from(body, at)[0]: body[at + _PAGE.size : at + step]
-        for at in range(0, len(body), step)
-    }
+    pages = {}
+    for at in range(0, len(body), _STEP):
+        page, was = _PAGE.unpack_from(body, at)
+        made = bytes(body[at + _PAGE.size : at + _STEP])
+        tail = min(PAGE, before - page * PAGE)
+        if tail <= 0:
+            return 0, {}
+        there = os.pread(fd, tail, page * PAGE)
+        if zlib.crc32(there) not in (was, zlib.crc32(made[:tail])):
+            return 0, {}
+        pages[page] = made
+    return length, pages
 
 
 class JournaledFile(io.RawIOBase):
@@ -78,6 +105,7 @@ class JournaledFile(io.RawIOBase):
         self._length = 0  # as h5py sees it
         self._committed = 0  # bytes below are what the last flush left
         self._pages: dict[int, bytearray] = {}
+        self._were: dict[int, int] = {}  # crc32 of each held page's committed bytes
         self._discarding = False
 
     def readable(self) -> bool:
@@ -130,9 +158,9 @@ class JournaledFile(io.RawIOBase):
         for page, start, stop in _split(at, len(view)):
             copy = self._pages.get(page)
             if copy is None:
-                copy = self._pages[page] = bytearray(
-                    os.pread(self._fd, PAGE, page * PAGE).ljust(PAGE, b"\0")
-                )
+                there = os.pread(self._fd, PAGE, page * PAGE)
+                self._were[page] = zlib.crc32(there[: self._committed - page * PAGE])
+                copy = self._pages[page] = bytearray(there.ljust(PAGE, b"\0"))
             copy[start:stop] = view[done : done + stop - start]
             done += stop - start
 
@@ -170,6 +198,7 @@ class JournaledFile(io.RawIOBase):
                 tail = min(PAGE, self._committed - page * PAGE)
                 _pwrite(self._fd, memoryview(copy)[:tail], page * PAGE)
             self._pages.clear()
+            self._were.clear()
             os.ftruncate(self._fd, self._length)
             os.unlink(journal_path(self._path))
         self._committed = self._length
@@ -189,9 +218,10 @@ class JournaledFile(io.RawIOBase):
                 copy[tail:] = os.pread(self._fd, PAGE - tail, page * PAGE + tail).ljust(
                     PAGE - tail, b"\0"
                 )
-            parts += [_PAGE.pack(page), copy]
+            parts += [_PAGE.pack(page, self._were[page]), copy]
         body = b"".join(parts)
-        head = _HEAD.pack(_MAGIC, self._length, len(self._pages), zlib.crc32(body))
+        count, crc = len(self._pages), zlib.crc32(body)
+        head = _HEAD.pack(_MAGIC, self._committed, self._length, count, crc)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(journal_path(self._path), flags, 0o600)
         try:

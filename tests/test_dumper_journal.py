@@ -169,3 +169,61 @@ def test_a_failed_flush_keeps_the_last_commit(tmp_path: Path) -> None:
     file.close()
     assert committed(path) == b"a" * 10_000
     assert os.listdir(tmp_path) == ["file"]
+
+
+def killed_in_flush(path: str) -> None:
+    """Leave a complete journal: `a` was committed, `b` is in the journal and not in the file."""
+    file = JournaledFile(path)
+    file.write(b"a" * 3 * PAGE)
+    file.flush()
+    file.seek(PAGE // 2)
+    file.write(b"b" * PAGE)
+    with pytest.MonkeyPatch.context() as patch:
+        original = journal._pwrite
+
+        def dies(fd: int, view: memoryview, at: int) -> None:
+            if fd == file._fd:
+                raise Killed
+            original(fd, view, at)
+
+        patch.setattr(journal, "_pwrite", dies)
+        with pytest.raises(Killed):
+            file.flush()
+    os.close(file._fd)
+
+
+def test_the_journal_of_a_killed_flush_counts(tmp_path: Path) -> None:
+    path = str(tmp_path / "file")
+    killed_in_flush(path)
+    half = b"a" * (PAGE // 2)
+    assert Path(path).read_bytes() == b"a" * 3 * PAGE
+    assert committed(path) == half + b"b" * PAGE + half + b"a" * PAGE
+
+
+@pytest.mark.parametrize("other", [b"c" * 3 * PAGE, b"a" * 3 * PAGE + b"c", b"a" * PAGE, b""])
+def test_a_journal_is_never_laid_over_another_file(other: bytes, tmp_path: Path) -> None:
+    path = str(tmp_path / "file")
+    killed_in_flush(path)
+    Path(path).write_bytes(other)
+    same = other.startswith(b"a" * 3 * PAGE)  # longer: uncommitted bytes of the same file
+    assert (pages_of(path) == (0, {})) is not same
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "link", "folder", "huge"])
+def test_a_journal_that_is_no_journal_is_not_waited_for(kind: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "file")
+    Path(path).write_bytes(b"x" * 100)
+    beside = Path(journal_path(path))
+    if kind == "fifo":
+        os.mkfifo(beside)
+    elif kind == "device":
+        beside.symlink_to("/dev/zero")
+    elif kind == "link":
+        killed_in_flush(str(tmp_path / "other"))
+        beside.symlink_to(journal_path(str(tmp_path / "other")))
+    elif kind == "folder":
+        beside.mkdir()
+    else:
+        beside.write_bytes(b"")
+        os.truncate(beside, 1 << 40)
+    assert pages_of(path) == (0, {})
