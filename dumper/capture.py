@@ -12,13 +12,14 @@ autograd's own device threads are switched off inside the context.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .errors import warn
+from .interrupt import HeldInterrupt
 from .layout import record_path
 from .load import Loader, run_on_recorded
 from .ops import Op, op_of
@@ -52,6 +53,18 @@ class Capture(TorchDispatchMode):
         self._seqid = 0
         self._process = os.getpid()
         self._stopped = False
+        self._interrupt = HeldInterrupt()
+
+    def __enter__(self) -> Capture:
+        self._interrupt.install()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        try:
+            self.finish()
+        finally:
+            self._interrupt.remove()
 
     @property
     def made_file(self) -> bool:
@@ -93,7 +106,9 @@ class Capture(TorchDispatchMode):
             return _call(op, args, kwargs)
         record, recorded = counterpart
         result, computed = run_on_recorded(op, values, recorded)
-        _bump_versions(op, values)
+        if op.needs_version_bump:
+            written = [t for i in op.written for t in tensors_in(values[i])]
+            torch.autograd.graph.increment_version([t for t in written if not t.is_inference()])
         self._store("outputs", record.path, op, recorded, computed)
         self._done(op, record.seqid)
         return result
@@ -123,7 +138,9 @@ class Capture(TorchDispatchMode):
         if self._stopped:
             return
         try:
-            write(*args)
+            # Our own work is no call of the user's, for none of the user's modes.
+            with self._interrupt, torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+                write(*args)
         except Exception as reason:  # noqa: BLE001 - no fault of ours may end the user's step
             if self._recorder is not None and not self._writer.failed:
                 self._recorder.omit(record, f"{type(reason).__name__}: {reason}")
@@ -132,7 +149,7 @@ class Capture(TorchDispatchMode):
 
     def _stop(self, record: str, reason: Exception) -> None:
         self._stopped = True
-        _warn(
+        warn(
             f"recording stopped at {record}, training goes on: {type(reason).__name__}: {reason}",
             self.path,
             "what was recorded before is in the file; free space or name another dump_path, "
@@ -146,17 +163,23 @@ class Capture(TorchDispatchMode):
 
     def finish(self) -> None:
         """Close the file, if one was made, as finished unless recording had to stop."""
-        writer = self._writer
+        writer, self._writer = self._writer, None
         if writer is None or os.getpid() != self._process:
             return
-        if self._loader is not None:
-            for ir in self._loader.unmatched:
-                writer.line("unmatched", {"ir": ir})
-        self._guarded("the end", writer.close)
-        if self._stopped:
-            writer.abandon()
+        with self._interrupt:
+            if self._loader is not None:
+                for ir in self._loader.unmatched:
+                    writer.line("unmatched", {"ir": ir})
+            try:
+                if not self._stopped:
+                    writer.close()
+            except Exception as reason:  # noqa: BLE001 - as in _guarded
+                self._stop("the end", reason)
+            if self._stopped:
+                writer.abandon()
+            self._stopped = True
         if self._recorder.omitted:
-            _warn(
+            warn(
                 f"{self._recorder.omitted} values could not be stored, "
                 f"the first {self._recorder.first_omitted}",
                 self.path,
@@ -164,25 +187,19 @@ class Capture(TorchDispatchMode):
             )
 
 
-def _warn(what: str, where: str, todo: str) -> None:
-    warnings.warn(
-        f"torch.utils.dumper: {what}\n  where: {where}\n  what to do: {todo}",
-        RuntimeWarning,
-        stacklevel=2,
-    )
-
-
 def _call(op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
+    if not op.needs_version_bump:
+        return op.func(*args, **kwargs)
+    values = op.bind(args, kwargs)
+    written = [t for i in op.written for t in tensors_in(values[i]) if not t.is_inference()]
+    before = [tensor._version for tensor in written]
     result = op.func(*args, **kwargs)
-    if op.needs_version_bump:
-        _bump_versions(op, op.bind(args, kwargs))
+    _bump(written, before)
     return result
 
 
-def _bump_versions(op: Op, values: list[Any]) -> None:
+def _bump(written: list[torch.Tensor], before: list[int]) -> None:
     """Do what torch leaves undone for in-place foreach ops while a dispatch mode is on."""
-    if op.needs_version_bump:
-        for i in op.written:
-            for tensor in tensors_in(values[i]):
-                if not tensor.is_inference():
-                    torch.autograd.graph.increment_version(tensor)
+    for tensor, version in zip(written, before, strict=True):
+        if tensor._version == version:
+            torch.autograd.graph.increment_version(tensor)

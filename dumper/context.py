@@ -12,8 +12,8 @@ file and records nothing, since training scripts loop and the first step is the 
 
 from __future__ import annotations
 
+import atexit
 import os
-import warnings
 from collections import Counter
 from contextlib import ExitStack
 from datetime import datetime
@@ -27,6 +27,7 @@ from torch.optim.optimizer import (
 
 from .capture import Capture
 from .environment import describe_run
+from .errors import warn
 from .load import Loader
 from .reader import Dump, open_dump
 
@@ -70,8 +71,8 @@ class dumper:  # noqa: N801 - the original's name
         self.use_dump = use_dump
         self.use_load = use_load
         self.check_overflow = check_overflow
-        self.dump_path = os.fspath(dump_path) if dump_path else None
-        self.load_file_path = os.fspath(load_file_path) if load_file_path else None
+        self.dump_path = _path(dump_path)
+        self.load_file_path = _path(load_file_path)
         self.load_with_acl_dump = load_with_acl_dump
         self.path: str | None = None
         self.matched = 0
@@ -84,7 +85,7 @@ class dumper:  # noqa: N801 - the original's name
         global _active
         if not self.enabled:
             return self
-        if _active is not None:
+        if _active is not None and _active._process == os.getpid():  # a forked child has its own
             raise RuntimeError("utils dumper are not reentrant")
         self._check_modes()
         if not (self.use_dump or self.use_load):
@@ -108,7 +109,12 @@ class dumper:  # noqa: N801 - the original's name
             os.path.abspath(self.path), describe_run("load" if loading else "dump"), loader
         )
         self._loader = loader
-        self._begin()
+        self._process = os.getpid()
+        try:
+            self._begin()
+        except BaseException:
+            self._stack.close()
+            raise
         _active = self
         return self
 
@@ -122,14 +128,15 @@ class dumper:  # noqa: N801 - the original's name
         if self._capture is None:
             return
         _active = None
-        self._stack.close()
-        self._capture.finish()
-        if self._capture.made_file:
-            _finished.add(os.path.realpath(self.path))
-        if self._source is not None:
-            self._source.close()
-            self._report_load()
-        self._capture = self._source = None
+        capture, self._capture = self._capture, None
+        try:
+            self._stack.close()
+        finally:
+            if capture.made_file:
+                _finished.add(os.path.realpath(self.path))
+            if self._source is not None:
+                self._source.close()
+                self._report_load()
 
     def _check_modes(self) -> None:
         if self.use_dump + self.use_load + self.check_overflow > 1:
@@ -142,6 +149,9 @@ class dumper:  # noqa: N801 - the original's name
 
     def _begin(self) -> None:
         capture, stack = self._capture, self._stack
+        # An interpreter that ends inside the context finishes the file too.
+        atexit.register(capture.finish)
+        stack.callback(atexit.unregister, capture.finish)
         # One thread, so one order of ops and one sequence of autograd node numbers.
         # Compiled functions run as written inside the context, and compiled again after it. Without
         # this fullgraph=True raises, and what is first run in here stays eager for good.
@@ -157,23 +167,22 @@ class dumper:  # noqa: N801 - the original's name
         real = os.path.realpath(self.path)
         if real not in _said:
             _said.add(real)
-            warnings.warn(
-                f"torch.utils.dumper: {self.path} was finished earlier in this process and is "
-                "kept; this and later contexts on it record nothing (name another dump_path to "
-                "record again)",
-                RuntimeWarning,
-                stacklevel=3,
+            warn(
+                "this file was finished earlier in this process and is kept; this and later "
+                "contexts on it record nothing",
+                self.path,
+                "name another dump_path to record again",
             )
 
     def _report_load(self) -> None:
         self.matched, self.unmatched = self._loader.matched, self._loader.unmatched
         if self.unmatched:
-            warnings.warn(
-                f"torch.utils.dumper: {self.matched} ops ran on recorded inputs; "
-                f"{len(self.unmatched)} found no counterpart in {self.load_file_path}, ran on "
-                f"their own inputs and are not in {self.path}: {_most_common(self.unmatched)}",
-                RuntimeWarning,
-                stacklevel=3,
+            warn(
+                f"{self.matched} ops ran on recorded inputs; {len(self.unmatched)} found no "
+                f"counterpart in {self.load_file_path}, ran on their own inputs and are not "
+                f"recorded: {_most_common(self.unmatched)}",
+                self.path,
+                "compare what was fed; the file lists the others under unmatched",
             )
 
 
@@ -184,6 +193,11 @@ def _most_common(names: list[str]) -> str:
 
 
 _said: set[str] = set()
+
+
+def _path(given: str | os.PathLike | None) -> str | None:
+    """A path as text; '' means not given."""
+    return os.fsdecode(given) or None if given is not None else None
 
 
 def _resolve(dump_path: str | None) -> str:
@@ -197,6 +211,8 @@ def _resolve(dump_path: str | None) -> str:
     if directory and not os.path.isdir(directory):
         raise RuntimeError(f"the directory '{directory}' does not exist, please input a valid one")
     path = os.path.join(dump_path, stamp) if not name or os.path.isdir(dump_path) else dump_path
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise RuntimeError(f"'{path}' is no regular file, please input another")
     if not os.access(os.path.dirname(path) or ".", os.W_OK):
         raise RuntimeError(
             f"the directory '{os.path.dirname(path) or '.'}' is not writable, please input another"

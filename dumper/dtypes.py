@@ -63,12 +63,6 @@ _TABLE = (
 BY_NAME: dict[str, DType] = {dtype.name: dtype for dtype in _TABLE}
 BY_CODE: dict[int, DType] = {dtype.code: dtype for dtype in _TABLE if not dtype.named}
 
-LEGACY_NAMES = {
-    1: "Float", 2: "Byte", 3: "Char", 5: "Short", 6: "Int", 7: "Long", 9: "Bool", 10: "Half", 11:
-    "Double",
-}  # fmt: skip
-"""The original's word for each `DataType` code, as its messages and readers print it."""
-
 _ML_DTYPES = {
     "bfloat16",
     "float8_e5m2",

@@ -1,7 +1,12 @@
-"""The one kind of error this package raises for bad input: a block that says what, where, what to
-do."""
+"""How this package says that something is wrong: a block with what, where, and what to do.
+
+As an error for bad input; as a warning where training must go on.
+"""
 
 from __future__ import annotations
+
+import sys
+import warnings
 
 
 class DumpError(Exception):
@@ -27,3 +32,12 @@ def printable(text: str) -> str:
         else character.encode("unicode_escape", "surrogatepass").decode("ascii")
         for character in text
     )
+
+
+def warn(what: str, where: object, todo: str) -> None:
+    """Warn once, and never raise: under `python -W error` the block goes to stderr instead."""
+    text = f"torch.utils.dumper: {DumpError(what, where, todo)}"
+    try:
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
+    except RuntimeWarning:
+        sys.stderr.write(text + "\n")

@@ -23,9 +23,12 @@ UNMARKED_WRITES = {
         "aten::cudnn_batch_norm",
         "aten::miopen_batch_norm",
         "aten::batch_norm",
+        "aten::batch_norm_update_stats",
+        "aten::batch_norm_gather_stats",
+        "aten::batch_norm_gather_stats_with_counts",
     )
 }
-"""The only ops over torch's own op database that write arguments their schema does not mark."""
+"""The ops that write arguments their schema does not mark."""
 
 SILENT_NAMESPACES = ("profiler", "prim")
 """Bookkeeping of torch itself that reaches dispatch modes; no arithmetic, so no record."""
@@ -79,7 +82,8 @@ class Op:
         )
         self.positional = sum(not a.kwarg_only for a in self.arguments)
         self.written = tuple(i for i, a in enumerate(self.arguments) if a.written)
-        self.is_view = any(
+        # t_, set_ and their like move the tensor itself over memory: views, though marked written.
+        self.is_view = torch.Tag.inplace_view in func.tags or any(
             r.alias_info is not None and not r.alias_info.is_write for r in schema.returns
         )
         self.returns = _return_keys(schema)

@@ -84,18 +84,18 @@ class Recorder:
 
     def _tensor(self, path: str, tensor: torch.Tensor) -> None:
         try:
-            if (
-                tensor.layout is torch.strided
-                and (earlier := self._values.find(tensor)) is not None
-            ):
+            row = row_of(tensor)
+            attributes = attributes_of(tensor)
+            earlier = self._values.find(tensor, attributes.format_type)
+            if earlier is not None:
                 self._writer.same(path, earlier)
                 return
             bits = bits_of(tensor)
         except Unstorable as reason:
             self.omit(path, str(reason), shape=list(tensor.shape), dtype=str(tensor.dtype))
             return
-        self._writer.tensor(path, bits, row_of(tensor), attributes_of(tensor))
-        self._values.stored(tensor, path)
+        self._writer.tensor(path, bits, row, attributes)
+        self._values.stored(tensor, attributes.format_type, path)
 
     def omit(self, path: str, reason: str, **facts: Any) -> None:
         """List a value, or a whole record, that is not in the file."""

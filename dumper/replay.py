@@ -16,7 +16,7 @@ from .layout import MEMORY_FORMATS, Type
 from .ops import Argument, Op, op_of, overload_named
 from .reader import Record
 from .stored import Tensor
-from .tensors import tensor_of
+from .tensors import own_memory, tensor_of
 
 
 def run(record: Record, device: str | torch.device = "cpu") -> Any:
@@ -104,5 +104,4 @@ def argument_of(
 
 def _tensor(argument: Argument, stored: Tensor, device: torch.device) -> torch.Tensor:
     tensor = tensor_of(stored.bits(), stored.dtype, stored.live_stride, device)
-    # An op may resize what it writes, and memory lent by numpy cannot be.
-    return tensor.clone() if argument.written else tensor
+    return own_memory(tensor) if argument.written else tensor

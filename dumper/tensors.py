@@ -37,7 +37,13 @@ class Unstorable(Exception):
 
 
 def row_of(tensor: torch.Tensor) -> dtypes.DType:
-    """The table row of a tensor's dtype. Raises Unstorable for dtypes outside the table."""
+    """The table row of a dense tensor's dtype. Raises Unstorable for what has no dense values."""
+    if tensor.layout is not torch.strided:
+        raise Unstorable(f"layout {tensor.layout} is not stored")
+    if tensor.is_meta:
+        raise Unstorable("a meta tensor has no values")
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        raise Unstorable(f"tensor subclass {type(tensor).__name__} is not stored")
     row = _TABLE.get(tensor.dtype)
     if row is None:
         raise Unstorable(f"dtype {tensor.dtype} is not stored")
@@ -47,12 +53,8 @@ def row_of(tensor: torch.Tensor) -> dtypes.DType:
 def bits_of(tensor: torch.Tensor) -> np.ndarray:
     """The tensor's value as a C-contiguous array of its table row's `bits`. Raises Unstorable."""
     row = row_of(tensor)
-    if tensor.layout is not torch.strided:
-        raise Unstorable(f"layout {tensor.layout} is not stored")
-    if tensor.is_meta:
-        raise Unstorable("a meta tensor has no values")
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        raise Unstorable(f"tensor subclass {type(tensor).__name__} is not stored")
+    if tensor._is_zerotensor():  # autograd's undefined zeros: no memory behind them
+        return np.zeros(tuple(tensor.shape), row.bits)
     plain = tensor.detach()
     if plain.is_conj():
         plain = plain.resolve_conj()
@@ -131,6 +133,16 @@ def _restride(value: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
         return laid.expand(value.shape)
     # Elements share memory (as_strided, unfold): values alone cannot tell in which way.
     return value
+
+
+def own_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, gaps included, in memory that may be resized."""
+    if _overlaps(tensor):
+        return tensor.clone()
+    copy = torch.empty_strided(
+        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+    )
+    return copy.copy_(tensor)
 
 
 def _overlaps(tensor: torch.Tensor) -> bool:

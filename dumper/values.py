@@ -14,8 +14,12 @@ extensions write is not seen; docs/dumper.md says so.
 from __future__ import annotations
 
 import weakref
+from functools import partial
 
 import torch
+
+_VIEWS = 1024
+"""Places of one storage that are remembered; windows sliding over a long tensor have no end."""
 
 
 class _Storage:
@@ -32,31 +36,35 @@ class StoredValues:
     def __init__(self) -> None:
         self._storages: dict[int, _Storage] = {}
 
-    def find(self, tensor: torch.Tensor) -> str | None:
+    def find(self, tensor: torch.Tensor, npu_format: int) -> str | None:
         """The dataset that holds this very value with these very attributes, if any."""
         live = tensor.untyped_storage()
         storage = self._storages.get(live._cdata)
         if storage is None or (tensor.is_cpu and not live.resizable()):
             return None
-        return storage.paths.get(_key(tensor))
+        return storage.paths.get(_key(tensor, npu_format))
 
-    def stored(self, tensor: torch.Tensor, path: str) -> None:
+    def stored(self, tensor: torch.Tensor, npu_format: int, path: str) -> None:
         """Note that the present value of `tensor` lies at `path`."""
         live = tensor.untyped_storage()
         storage = self._storages.get(live._cdata)
         if storage is None:
-            address, storages = live._cdata, self._storages
-            storage = _Storage(weakref.ref(live, lambda _: storages.pop(address, None)))
-            storages[address] = storage
-        storage.paths[_key(tensor)] = path
+            # Not a Python function: one that Ctrl-C interrupts here would swallow it.
+            forget = partial(self._storages.pop, live._cdata)
+            storage = self._storages[live._cdata] = _Storage(weakref.ref(live, forget))
+        elif len(storage.paths) >= _VIEWS:
+            storage.paths.clear()
+        storage.paths[_key(tensor, npu_format)] = path
 
     def written(self, tensor: torch.Tensor) -> None:
         """Note that an op wrote `tensor`: what is stored of its storage is past values now."""
-        self._storages.pop(tensor.untyped_storage()._cdata, None)
+        if tensor.layout is torch.strided:
+            self._storages.pop(tensor.untyped_storage()._cdata, None)
 
 
-def _key(tensor: torch.Tensor) -> tuple:
+def _key(tensor: torch.Tensor, npu_format: int) -> tuple:
     return (
+        npu_format,
         tensor.storage_offset(),
         tensor.shape,
         tensor.stride(),

@@ -46,6 +46,15 @@ class Writer:
         self.path = path
         self.records = 0
         self._raw = JournaledFile(path)
+        try:
+            self._begin(environment)
+        except BaseException:
+            # HDF5 must not keep the file: at exit it would call into a Python that is gone.
+            self.abandon()
+            raise
+
+    def _begin(self, environment: dict[str, Any]) -> None:
+        self._file = None
         self._file = h5py.File(self._raw, "w", libver=("v108", "v110"))
         self._root = self._file.id
         self._types = {name: dtypes.file_type(dtype) for name, dtype in dtypes.BY_NAME.items()}
@@ -143,7 +152,8 @@ class Writer:
     def abandon(self) -> None:
         """Close after a failure: the file stays as the last successful flush left it."""
         self._raw.discard()
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
         self._raw.close()
 
     def _append(self, name: str, text: bytes) -> None:

@@ -49,9 +49,12 @@ def register(profile: str | None = None) -> None:
 
 
 def _claim_device() -> None:
-    from . import surface  # imports this module: it is how another copy of us finds the owner
+    from . import guard, surface  # surface imports this module: so another copy of us finds us
 
-    backend_registration._setup_privateuseone_for_python_backend(_NAME, backend_module=surface)
+    backend_registration._setup_privateuseone_for_python_backend(
+        _NAME, backend_module=surface, device_guard=guard.Guard()
+    )
+    guard.raise_what_was_taken()
     backend_registration.generate_methods_for_privateuse1_backend(
         for_tensor=False, for_module=False, for_packed_sequence=False, for_storage=True
     )

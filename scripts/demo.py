@@ -41,9 +41,9 @@ def worst(folder: Path) -> str:
     (result,) = folder.glob("result_*.csv")
     with result.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            _, ir, seqid, side = row["GroundTruthPath"].split("/")[:4]
-            if side == "output" and float(row["ExactMatch"]) < 1:
-                return f"/{ir}/{seqid}"
+            path = row["GroundTruthPath"].split("/")
+            if path[-2:-1] == ["output"] and float(row["ExactMatch"]) < 1:
+                return "/".join(path[:3])
     raise SystemExit("the two runs are bit-equal; there is nothing to extract")
 
 

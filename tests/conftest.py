@@ -44,6 +44,13 @@ def peer() -> list[str]:
 
 
 @pytest.fixture(scope="session")
+def probe(peer: list[str]) -> None:
+    """That `scripts/peer probe` has installed what msprobe's own dumper imports."""
+    if not list((ROOT / ".peer" / "lib").glob("python*/site-packages/tensorboard")):
+        _absent("what msprobe imports", "scripts/peer probe")
+
+
+@pytest.fixture(scope="session")
 def hdf5_tools() -> dict[str, str]:
     """Path of each of the real HDF5 tools h5copy, h5dump, h5ls, by name."""
     tools = {name: shutil.which(name) for name in ("h5copy", "h5dump", "h5ls")}

@@ -29,19 +29,30 @@ def test_an_unknown_name():
     assert done.returncode == 2 and "compare" in done.stderr
 
 
+def check_report(done, target, name, baseline):
+    """The table's last line and the json say the same, and the json has every single run."""
+    assert (done.returncode, done.stderr) == (0, "")
+    report = json.loads(target.read_text())
+    assert done.stdout.splitlines()[-1] == f"{name} ratio={report['ratio']:.2f}"
+    assert report["ratio"] == min(case["ratio"] for case in report["cases"])
+    for case in report["cases"]:
+        ours, theirs = (statistics.median(case[key]) for key in ("ours", "theirs"))
+        assert case["ratio"] == theirs / ours
+        assert len(case["ours"]) == len(case["theirs"]) == 1
+        assert case["baseline"] == baseline
+    assert report["machine"]["cores"] and report["versions"]["h5py"]
+
+
 def test_compare_against_the_peer(peer, tmp_path):
     target = tmp_path / "bench.json"
     done = bench(
         "compare", "--quick", "--runs", "1", "--json", target,
         TORCH_DUMPER_PEER_PYTHON=peer[0], TORCH_DUMPER_PEER=peer[1],
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    report = json.loads(target.read_text())
-    assert done.stdout.splitlines()[-1] == f"compare ratio={report['ratio']:.2f}"
-    assert report["ratio"] == min(case["ratio"] for case in report["cases"])
-    for case in report["cases"]:
-        ours, theirs = (statistics.median(case[key]) for key in ("ours", "theirs"))
-        assert case["ratio"] == theirs / ours
-        assert len(case["ours"]) == len(case["theirs"]) == 1
-        assert case["baseline"] == "peer msaccucmp"
-    assert report["machine"]["cores"] and report["versions"]["h5py"]
+    check_report(done, target, "compare", "peer msaccucmp")
+
+
+def test_dump_against_msprobe(probe, tmp_path):
+    target = tmp_path / "bench.json"
+    done = bench("dump", "--quick", "--runs", "1", "--json", target)
+    check_report(done, target, "dump", "msprobe L1 tensor")

@@ -455,3 +455,174 @@ def test_a_killed_runs_journal_is_not_the_next_runs(tmp_path: Path) -> None:
     with dumper(use_dump=True, dump_path=path):
         torch.ones(3).exp()
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.h5"]
+
+
+def test_zero_tensors_are_zeros(device: str, tmp_path: Path) -> None:
+    """Autograd's zero tensors have no memory; what is recorded is their value."""
+    y = torch.ones(3, device=device, requires_grad=True)
+    with dumper(use_dump=True, dump_path=tmp_path / "x.h5"):
+        torch.sgn(y).sum().backward()
+    assert (y.grad + 0).tolist() == [0.0] * 3
+    with open_dump(tmp_path / "x.h5") as dump:
+        (zeros,) = dump.by_ir["_efficientzerotensor"][0].outputs
+        assert zeros.read().tolist() == [0.0] * 3
+
+
+def test_batch_norms_that_hide_their_writes(tmp_path: Path) -> None:
+    x, mean, var = torch.randn(4, 2), torch.zeros(2), torch.ones(2)
+
+    def step() -> None:
+        mean + 0
+        torch.batch_norm_update_stats(x, mean, var, 0.1)
+        mean + 0
+
+    records = record(tmp_path / "x.h5", step)
+    first, second = (inputs["self"] for ir, inputs, _ in records if ir == "add_Tensor")
+    assert first.tolist() == [0.0, 0.0]
+    np.testing.assert_array_equal(second, mean.numpy())
+
+
+def test_version_counters_are_the_same(device: str, tmp_path: Path) -> None:
+    def versions(path: Path | None) -> list[int]:
+        w, v = torch.ones(3, device=device), torch.ones(2, device=device)
+        with dumper(enabled=path is not None, use_dump=True, dump_path=path):
+            torch._foreach_add_([w, v], 1.0)
+            w.mul_(2)
+            torch._foreach_mul_([w], 3.0)
+        return [w._version, v._version]
+
+    assert versions(tmp_path / "x.h5") == versions(None)
+
+
+class Weight(torch.nn.Parameter):
+    """A parameter class of a user's own."""
+
+
+def test_plain_subclasses_are_stored(device: str, tmp_path: Path) -> None:
+    w = Weight(torch.ones(3, 3, device=device))
+    records = record(tmp_path / "x.h5", lambda: torch.mm(torch.ones(3, 3, device=device), w))
+    assert records[-1][1]["mat2"].tolist() == [[1.0] * 3] * 3
+
+
+class Watching(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: Any = None
+    ) -> Any:
+        self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_users_own_modes_see_none_of_our_work(device: str, tmp_path: Path) -> None:
+    seen = []
+    for enabled in (False, True):
+        x = torch.ones(3, 2, device=device).t()
+        with (
+            Watching() as mode,
+            dumper(enabled=enabled, use_dump=True, dump_path=tmp_path / "x.h5"),
+        ):
+            (x * 2).sum()
+        seen.append(mode.seen)
+    assert seen[0] == seen[1]
+    with open_dump(tmp_path / "x.h5") as dump:
+        assert [r.ir for r in dump.records] == ["mul_Tensor", "sum"]
+
+
+def test_warnings_as_errors_do_not_end_the_step(tmp_path: Path) -> None:
+    script = f"""
+        import warnings, torch, dumper
+        warnings.simplefilter("error")
+        for i in range(2):
+            with torch.utils.dumper(use_dump=True, dump_path={str(tmp_path / "x.h5")!r}):
+                torch.empty(2, device="meta").exp()
+                print(torch.ones(2).sum().item())
+    """
+    done = run_python(script)
+    assert done.stdout.split() == ["2.0", "2.0"], done.stderr
+    assert done.returncode == 0
+    assert "values could not be stored" in done.stderr and "is kept" in done.stderr
+
+
+def test_a_disk_that_is_full_from_the_start(tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+    script = f"""
+        import signal, torch, dumper
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        with torch.utils.dumper(use_dump=True, dump_path={str(tmp_path / "x.h5")!r}):
+            print(torch.ones(2).sum().item())
+    """
+    done = run_python(script, preexec_fn=limit)
+    assert (done.returncode, done.stdout.strip()) == (0, "2.0"), done.stderr
+    assert done.stderr.count("recording stopped at /ones/1") == 1
+
+
+def test_an_interpreter_that_ends_inside_the_context(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    script = f"""
+        import torch, dumper
+        context = torch.utils.dumper(use_dump=True, dump_path={str(path)!r})
+        context.__enter__()
+        x = torch.ones(3)
+        for _ in range(99):
+            x = x + 1
+        print(x)
+    """
+    done = run_python(script)
+    assert done.returncode == 0, done.stderr
+    with open_dump(path) as dump:
+        assert dump.finished
+        assert len(dump.by_ir["add_Tensor"]) == 99
+
+
+def test_a_forked_child_may_have_its_own_dump(tmp_path: Path) -> None:
+    script = f"""
+        import os, torch, dumper
+        folder = {str(tmp_path)!r}
+        with torch.utils.dumper(use_dump=True, dump_path=folder + "/parent.h5"):
+            torch.ones(2).exp()
+            child = os.fork()
+            if not child:
+                with torch.utils.dumper(use_dump=True, dump_path=folder + "/child.h5"):
+                    torch.ones(2).sin()
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+    """
+    done = run_python(script)
+    assert done.returncode == 0, done.stderr
+    for name, op in (("parent", "exp"), ("child", "sin")):
+        with open_dump(tmp_path / f"{name}.h5") as dump:
+            assert dump.finished and [r.ir for r in dump.records] == ["ones", op]
+
+
+def test_ctrl_c_reaches_the_step_and_finishes_the_file(tmp_path: Path) -> None:
+    """Many times, at moments that move through the writing; none is lost, no file is spoilt."""
+    script = f"""
+        import os, signal, threading, time, torch, dumper
+        caught = 0
+        for i in range(25):
+            path = {str(tmp_path)!r} + f"/{{i}}.h5"
+            timer = threading.Timer(
+                0.02 + 0.0013 * i, os.kill, (os.getpid(), signal.SIGINT)
+            )
+            end = time.monotonic() + 20
+            try:
+                with torch.utils.dumper(use_dump=True, dump_path=path):
+                    x = torch.zeros(50)
+                    timer.start()
+                    while time.monotonic() < end:
+                        x = x + 1
+            except KeyboardInterrupt:
+                caught += 1
+            with dumper.open_dump(path) as dump:
+                assert dump.finished and not dump.skipped, i
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        print(caught)
+    """
+    done = run_python(script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "25", done.stderr

@@ -99,6 +99,22 @@ def test_directory_must_exist(tmp_path: Path) -> None:
         pass
 
 
+def test_a_path_must_be_a_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in ("/dev/null", tmp_path / "fifo"):
+        with (
+            pytest.raises(RuntimeError, match="is no regular file"),
+            dumper(use_dump=True, dump_path=path),
+        ):
+            pass
+
+
+def test_bytes_are_a_path(tmp_path: Path) -> None:
+    with dumper(use_dump=True, dump_path=os.fsencode(tmp_path / "x.h5")):
+        step()
+    assert "mul_Tensor" in recorded(tmp_path / "x.h5")
+
+
 @pytest.mark.parametrize("given", [None, "", "here/", "here"])
 def test_time_stamped_names(
     given: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

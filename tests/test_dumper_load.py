@@ -237,3 +237,29 @@ def test_an_extract_of_one_op_loads(
         assert only.path == record.path
         for tensor in only.outputs:
             np.testing.assert_array_equal(tensor.bits(), expected[tensor.name])
+
+
+IN_PLACE_VIEWS = {
+    "t_": lambda x: x.t_(),
+    "unsqueeze_": lambda x: x.unsqueeze_(0),
+    "transpose_": lambda x: x.transpose_(0, 1),
+    "as_strided_": lambda x: x.as_strided_((3,), (1,), 1),
+    "set_": lambda x: x.set_(torch.ones(4, device=x.device)[1:]),
+    "resize_": lambda x: x.resize_(2),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE_VIEWS)
+def test_in_place_views_stay_live(name: str, device: str, tmp_path: Path) -> None:
+    def step() -> list:
+        x = torch.arange(6.0).to(device).view(2, 3)
+        y = x.view(6)
+        IN_PLACE_VIEWS[name](x)
+        x.view(-1)[:1].fill_(100) if x.is_contiguous() else x[0].fill_(100)
+        return [x.stride(), x.tolist(), y.tolist()]
+
+    free = step()
+    results = []
+    source = dump(tmp_path / "1.h5", step)
+    load(tmp_path / "2.h5", source, lambda: results.append(step()))
+    assert results == [free]

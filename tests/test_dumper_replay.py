@@ -64,6 +64,8 @@ CALLS = {
     "scalar list": lambda: torch._foreach_mul([t(2), t(3)], [2.5, 4.0]),
     "mixed scalar list": lambda: torch._foreach_add([t(2), t(3)], [1, 0.1]),
     "results in a list": lambda: t(5).split([2, 3]),
+    "gaps written in place": lambda: t(4, 6)[:, ::2].mul_(2),
+    "gaps filled": lambda: t(3, 4)[:, 1:3].fill_(7),
     "generator": lambda: torch.empty(4).bernoulli_(0.5, generator=torch.Generator().manual_seed(3)),
     "transposed": lambda: torch.mm(t(3, 4).t(), t(3, 2)),
     "expanded": lambda: t(1, 3).expand(4, 3).sum(0),
