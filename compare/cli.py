@@ -7,13 +7,20 @@ imported by the command that needs them, so that `--help` and `convert` answer a
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
+import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from dumper.errors import DumpError, printable
+
+if TYPE_CHECKING:
+    from dumper.reader import Dump
 
 TROUBLE = 2
 
@@ -27,7 +34,8 @@ class _Program(click.Group):
                 stream.reconfigure(errors="backslashreplace")
         options["standalone_mode"] = False
         try:
-            sys.exit(super().main(*args, **options) or 0)
+            status = super().main(*args, **options) or 0
+            sys.stdout.flush()  # not at exit, where a full disk would be a traceback
         except DumpError as error:
             _fail(str(error))
         except click.exceptions.NoArgsIsHelpError as error:
@@ -38,8 +46,20 @@ class _Program(click.Group):
             _fail(f"{error.format_message()}\n  what to do: see {command} --help")
         except click.ClickException as error:
             _fail(error.format_message())
-        except click.Abort:
+        except (click.Abort, KeyboardInterrupt):
             _fail("interrupted")
+        except SystemExit:  # how click and rich answer a pipe that nobody reads
+            _fail_output("nobody reads it any more")
+        except OSError as error:
+            reason = error.strerror or str(error)
+            if error.filename is None:  # what is written to has no name here
+                _fail_output(reason)
+            _fail(str(DumpError(reason, error.filename, "check the path and the disk")))
+        except MemoryError:
+            _fail("there is not enough memory\n  what to do: free some, or use another machine")
+        except Exception as error:  # noqa: BLE001 - the top of the program: status 1 means "differs"
+            _fail(_unexpected(error))
+        sys.exit(status)
 
 
 def _say(text: str) -> None:
@@ -51,9 +71,31 @@ def _complain(block: str) -> None:
     click.echo(f"msaccucmp: error: {block}", file=sys.stderr)
 
 
-def _fail(block: str) -> None:
-    _complain(block)
+def _fail(block: str) -> NoReturn:
+    with contextlib.suppress(OSError):  # stderr is full or closed: nobody is left to tell
+        _complain(block)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # what is left in it would be written again at exit, and fail again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(TROUBLE)
+
+
+def _fail_output(reason: str) -> NoReturn:
+    error = DumpError(
+        f"the output cannot be written ({reason})",
+        "standard output or standard error",
+        "make room, or send it elsewhere; files written before are complete",
+    )
+    _fail(str(error))
+
+
+def _unexpected(error: Exception) -> str:
+    *_, frame = traceback.extract_tb(error.__traceback__)
+    place = f"{Path(frame.filename).parent.name}/{Path(frame.filename).name}, line {frame.lineno}"
+    what = f"unexpected {type(error).__name__}: {error}"
+    return str(DumpError(what, place, "please report this, with the command that you gave"))
 
 
 @click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"]})
@@ -70,7 +112,6 @@ def cli() -> None:
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 also when something differs.")
 def compare(mine: str, golden: str, out: str, exit_zero: bool) -> int:
     """Compare two dumps, op by op, and write result_<time>.csv."""
-    from dumper.reader import open_dump
     from dumper.superblock import check_file
 
     from .engine import compare_dumps
@@ -84,7 +125,7 @@ def compare(mine: str, golden: str, out: str, exit_zero: bool) -> int:
         raise DumpError(
             "both paths name the same file", f"{mine} and {golden}", "name two different dumps"
         )
-    with open_dump(mine) as left, open_dump(golden) as right:
+    with _opened(mine) as left, _opened(golden) as right:
         for title, dump in (("my dump", left), ("golden", right)):
             if not dump.records:
                 raise _no_records(dump)
@@ -97,10 +138,20 @@ def compare(mine: str, golden: str, out: str, exit_zero: bool) -> int:
                 summary.add(row)
         show_summary(left, right, summary)
         _say(f"result: {printable(os.path.join(out, result.path.name))}")
-    return 0 if exit_zero or summary.nothing_differs else 1
+        clean = summary.nothing_differs and not left.skipped and not right.skipped
+    return 0 if exit_zero or clean else 1
 
 
-def _no_records(dump: object) -> DumpError:
+def _opened(path: str) -> Dump:
+    from dumper.reader import open_dump
+
+    from .terminal import working
+
+    with working(f"opening {printable(path)}"):
+        return open_dump(path)
+
+
+def _no_records(dump: Dump) -> DumpError:
     seen = f"; {dump.skipped[0][0]}: {dump.skipped[0][1]}" if dump.skipped else ""
     return DumpError(
         f"there is no record in this file{seen}",
@@ -117,17 +168,19 @@ def _no_records(dump: object) -> DumpError:
 @click.option("-v", "--version", type=click.Choice(["2"]), default="2", help="As in the original.")
 def convert(dump: str, out: str, kind: str, name: str | None, version: str) -> int:
     """Write tensors of a dump to npy or txt files, one each."""
-    from dumper.reader import open_dump
-
-    from .convert import WIDENED, check_room, estimate, is_widened, select, tensors_of
+    from .convert import WIDENED, check_room, check_sizes, estimate, is_widened, select, tensors_of
     from .convert import convert as convert_all
     from .terminal import show_gaps, with_progress
 
-    with open_dump(dump) as opened:
+    if name is not None and not name.strip("/"):
+        raise click.BadParameter("it is empty; leave it out for all records", param_hint="-op")
+    with _opened(dump) as opened:
         if not opened.records:
             raise _no_records(opened)
         show_gaps("dump", opened)
-        tensors = tensors_of(select(opened, name))
+        tensors, damaged = check_sizes(tensors_of(select(opened, name)))
+        for error in damaged:
+            _complain(str(error))
         size = estimate(tensors, kind)
         about = "" if kind == "npy" else "at most about "
         _say(f"{len(tensors)} tensors, {about}{size} bytes of {kind} in {printable(out)}")
@@ -142,7 +195,7 @@ def convert(dump: str, out: str, kind: str, name: str | None, version: str) -> i
                 failed += 1
                 _complain(str(error))
         _say(f"{len(tensors) - failed} files written")
-    return TROUBLE if failed else 0
+    return TROUBLE if failed or damaged else 0
 
 
 @cli.command()
@@ -196,4 +249,21 @@ def _show_version(context: click.Context, _: click.Parameter, value: bool) -> No
 
 def main() -> None:
     """Run the command line."""
+    _open_streams()
+    for name in ("SIGTERM", "SIGHUP"):  # clean up as after Ctrl-C
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
     cli.main(prog_name="msaccucmp")
+
+
+def _open_streams() -> None:
+    """Give what the shell closed (`>&-`) a stream that fails when it is written to.
+
+    Without one, the first file that is opened would be standard output.
+    """
+    while (number := os.open(os.devnull, os.O_RDONLY)) <= 2:
+        pass
+    os.close(number)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)

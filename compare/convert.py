@@ -1,7 +1,8 @@
 """Tensors of a dump as npy or txt files, named `<IR>.<seqid>.<input|output>.<arg>[.<i>].<type>`.
 
 Names come from the file and are never paths: what is not a letter, a digit or `_` is escaped. Files
-of an earlier conversion are replaced, symbolic links are not followed. numpy has no bfloat16 and no
+of an earlier conversion are replaced, each by a whole one; what else has the name, a symbolic link
+say, stays, and its tensor is reported. numpy has no bfloat16 and no
 float8 that others could load, so these are widened to float32, which holds them exactly.
 """
 
@@ -12,6 +13,7 @@ import hashlib
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,6 +70,21 @@ def tensors_of(records: list[Record]) -> list[tuple[Record, Tensor]]:
     return [(record, tensor) for record in records for tensor in (*record.inputs, *record.outputs)]
 
 
+def check_sizes(
+    tensors: list[tuple[Record, Tensor]],
+) -> tuple[list[tuple[Record, Tensor]], list[DumpError]]:
+    """Part those whose size the file can hold from the others, of which it says what is wrong."""
+    sound, errors = [], []
+    for record, tensor in tensors:
+        try:
+            tensor.check()
+        except DumpError as error:
+            errors.append(error)
+        else:
+            sound.append((record, tensor))
+    return sound, errors
+
+
 def estimate(tensors: list[tuple[Record, Tensor]], kind: str) -> int:
     """Bytes that the files will take: exact to the header for npy, an upper guess for txt."""
     return sum(128 + tensor.size * _item_bytes(tensor, kind) for _, tensor in tensors)
@@ -97,8 +114,8 @@ def convert(
 ) -> Iterator[DumpError | None]:
     """Write each tensor to its file; yields None, or what was wrong with that tensor.
 
-    folder: existing directory. kind: "npy" or "txt". Raises DumpError when a file cannot be
-    written.
+    folder: existing directory. kind: "npy" or "txt". Raises DumpError when files cannot be written
+    there.
     """
     taken: set[str] = set()
     for record, tensor in tensors:
@@ -106,12 +123,14 @@ def convert(
         if name in taken:  # two names of the file that look alike after escaping
             name = f"{name}.{hashlib.sha256(tensor.path.encode(errors='replace')).hexdigest()[:16]}"
         taken.add(name)
+        path = folder / f"{name}.{kind}"
         try:
+            _check_place(path)
             values = tensor.read()
         except DumpError as error:
             yield error
             continue
-        _write(folder / f"{name}.{kind}", values, tensor, kind)
+        _write(path, values, tensor, kind)
         yield None
 
 
@@ -120,17 +139,35 @@ def is_widened(tensor: Tensor) -> bool:
     return tensor.dtype.startswith(("bfloat16", "float8"))
 
 
+def _check_place(path: Path) -> None:
+    """Let a file be written where there is nothing, or a file. Raises DumpError elsewhere."""
+    if path.is_symlink():
+        what = "this is a symbolic link, which is not followed"
+    elif path.exists() and not path.is_file():
+        what = "there is something here that is no file"
+    else:
+        return
+    raise DumpError(what, path, "remove it, or name another -out")
+
+
 def _write(path: Path, values: np.ndarray, tensor: Tensor, kind: str) -> None:
     if is_widened(tensor):
         values = values.astype(WIDENED)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
+    partial = None
     try:
-        with open(os.open(path, flags, 0o600), "wb") as file:
+        # A new file, mode 0600, that takes the name when it is complete: a name is never opened.
+        number, partial = tempfile.mkstemp(".partial", ".", path.parent)
+        with open(number, "wb") as file:
             if kind == "npy":
                 np.save(file, values, allow_pickle=False)
             else:
                 _write_text(file, values, tensor)
-    except OSError as error:
+        os.replace(partial, path)
+    except BaseException as error:
+        if partial is not None:
+            Path(partial).unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         reason = error.strerror or str(error)
         raise DumpError(
             f"this file cannot be written ({reason})",

@@ -7,7 +7,9 @@ failure leaves no new file behind, and files are private.
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +18,7 @@ import h5py
 from h5py import h5g, h5l, h5o, h5p
 
 from dumper.errors import DumpError
+from dumper.reader import explain_open
 from dumper.stored import DAMAGE, first_line
 from dumper.superblock import check_file
 
@@ -53,52 +56,82 @@ def copy_object(
         say(f"Using {flag} flag")
     with _opened(source_file, target_file) as (inside, outside):
         _check_source(inside, source, source_file)
-        way = target.strip("/").split("/")
-        if not way[0]:
+        way = [part for part in target.split("/") if part not in ("", ".")]
+        if not way:
             raise DumpError(
                 "the root cannot be the destination", target_file, "name a group with -d"
             )
-        if len(way) > 1 or target.startswith("/"):
-            _check_parents(outside, way, target_file, parents, say)
+        if parents and (len(way) > 1 or target.startswith("/")):
+            say("h5copy: Creating parent groups")
+        _check_target(outside, way, target_file, parents)
         plan, link = h5p.create(h5p.OBJECT_COPY), h5p.create(h5p.LINK_CREATE)
         plan.set_copy_object(sum(FLAGS[flag] for flag in set(flags)) if flags else 0)
         link.set_create_intermediate_group(parents)
         try:
             h5o.copy(inside.id, _bytes(source), outside.id, _bytes("/".join(way)), plan, link)
         except DAMAGE as error:
+            if _error_number(error):
+                raise _explain_output(target_file, error) from None
             raise DumpError(
                 f"this object cannot be copied ({first_line(error)})",
                 f"{source_file}, {source}",
-                "check that the file is whole and that the destination is free",
+                "check that the file is whole",
             ) from None
 
 
 @contextmanager
 def _opened(source: Path, target: Path) -> Iterator[tuple[h5py.File, h5py.File]]:
+    """Both files, which may be one; a new target is removed again if the block raises."""
     new = not target.exists()
     if not new:
         check_file(target)
+    made = False
     try:
         if not new and os.path.samefile(source, target):
             with h5py.File(target, "r+") as both:
                 yield both, both
             return
-        if new:
-            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        # What h5py makes by default is too new for the HDF5 tools in use.
-        with h5py.File(source, "r") as inside:
+        with _input(source) as inside:
+            if new:
+                os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+                made = True
+            # What h5py makes by default is too new for the HDF5 tools in use.
             with h5py.File(target, "w" if new else "r+", libver=("v108", "v110")) as outside:
                 yield inside, outside
     except BaseException as error:
-        if new:
+        if made:
             target.unlink(missing_ok=True)
         if isinstance(error, DAMAGE):
-            raise DumpError(
-                f"these files cannot be opened ({first_line(error)})",
-                f"{source} and {target}",
-                "check both; is one of them open in another process?",
-            ) from None
+            raise _explain_output(target, error) from None
         raise
+
+
+def _input(path: Path) -> h5py.File:
+    try:
+        return h5py.File(path, "r")
+    except DAMAGE as error:
+        raise explain_open(path, error) from None
+
+
+def _error_number(error: BaseException) -> int | None:
+    """The system's error number, which HDF5 puts into the middle of its words."""
+    found = re.search(r"errno = (\d+)", str(error))
+    return int(found[1]) if found else getattr(error, "errno", None)
+
+
+def _explain_output(path: Path, error: BaseException) -> DumpError:
+    number = _error_number(error)
+    if number == errno.EAGAIN:
+        return explain_open(path, error)
+    reason = os.strerror(number) if number else first_line(error)
+    todo = "check the file and its directory"
+    if number == errno.ENOSPC:
+        todo = "make room; what was in the file before may be damaged"
+    elif number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        todo = "change its mode or owner, or name another with -o"
+    elif number == errno.ENOENT:
+        todo = "make the directory first"
+    return DumpError(f"the output cannot be written ({reason})", path, todo)
 
 
 def _check_source(file: h5py.File, source: str, path: Path) -> None:
@@ -119,18 +152,27 @@ def _check_source(file: h5py.File, source: str, path: Path) -> None:
         node = h5o.open(node, name)
 
 
-def _check_parents(
-    file: h5py.File, way: list[str], path: Path, parents: bool, say: Callable[[str], None]
-) -> None:
-    if parents:
-        say("h5copy: Creating parent groups")
-    elif len(way) > 1 and "/".join(way[:-1]) not in file:
-        parent = "/" + "/".join(way[:-1])
-        raise DumpError(f"group <{parent}> doesn't exist", path, "use -p to create parent groups")
-    if "/".join(way) in file:
-        raise DumpError(
-            f"there is an object {'/'.join(way)} already", path, "name another destination with -d"
-        )
+def _check_target(file: h5py.File, way: list[str], path: Path, parents: bool) -> None:
+    """Walk to the target by hard links only; it must be free, and what is above it groups."""
+    node = h5g.open(file.id, b"/")
+    for depth, part in enumerate(way, 1):
+        here, name = "/" + "/".join(way[:depth]), _bytes(part)
+        if not node.links.exists(name):
+            if depth < len(way) and not parents:
+                above = "/" + "/".join(way[:-1])
+                raise DumpError(
+                    f"group <{above}> doesn't exist", path, "use -p to create parent groups"
+                )
+            return
+        todo = "name another destination with -d"
+        if depth == len(way):
+            raise DumpError(f"there is an object {here} already", path, todo)
+        if node.links.get_info(name).type != h5l.TYPE_HARD:
+            what = f"{here} is a soft or external link, which is not followed"
+            raise DumpError(what, path, todo)
+        node = h5o.open(node, name)
+        if not isinstance(node, h5g.GroupID):
+            raise DumpError(f"{here} is no group, so that nothing can be below it", path, todo)
 
 
 def _bytes(path: str) -> bytes:

@@ -236,10 +236,11 @@ def _divergence(p, q, ratio, n):
 
 
 @_compiled()
-def second_pass(x, y, scales, sums, out):
+def second_pass(x, y, finite, scales, sums, out):
     """Sums about the means, and those of the Kullback-Leibler divergence, over finite positions.
 
-    Writes to out, float64[5]: squares about the mean of x and of y, then the sums of p, of q and of
+    x, y, scales, sums: as the first pass had or made them. finite: whether all positions are. Adds
+    to out, float64[5]: squares about the mean of x and of y, then the sums of p, of q and of
     p * ln(p / q), p and q being x and y between their least and greatest, at least KL_FLOOR.
     """
     n = max(sums[N], 1.0)
@@ -251,7 +252,6 @@ def second_pass(x, y, scales, sums, out):
     step_y = 0.0 if flat_y else 1.0 / (sums[MAXY] - low_y)
     floor_x = 1.0 if flat_x else KL_FLOOR
     floor_y = 1.0 if flat_y else KL_FLOOR
-    finite = sums[N] == x.size
     bx, by, ratio = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
     for start in range(0, x.size, BLOCK):
         m = _load_pairs(x, y, start, min(start + BLOCK, x.size), scales, finite, bx, by)

@@ -4,11 +4,14 @@ docs/metrics.md defines each with its domain, edge cases and difference from the
 sums are float64 and scaled so that no square overflows; 64-bit integers subtract exactly; the same
 NaN or infinity at the same place on both sides agrees and stays out of every sum, and any other NaN
 or infinity makes the distances nan or inf, so that it can never look good.
+
+Arrays are widened block by block, so that a comparison takes little more memory than the two.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +20,9 @@ from . import kernels as k
 
 _PAIRED = ({"int32", "int64"}, {"float16", "float32"})
 """Dtypes that are compared with each other by value, as in the original."""
+
+_BLOCK = 512 * k.BLOCK
+"""Elements that are widened at a time; of the kernels' own blocks, which stay what they are."""
 
 _HUGE, _TINY = 1e150, 1e-150
 """Outside these float64 squares overflow or vanish."""
@@ -66,13 +72,10 @@ def compare_arrays(mine: np.ndarray, golden: np.ndarray) -> Metrics:
     x, y = np.ascontiguousarray(mine).reshape(-1), np.ascontiguousarray(golden).reshape(-1)
     exact = _equal_share(x, y)
     if x.dtype.kind == "c":
-        return _complex(x.astype(np.complex128), y.astype(np.complex128), exact)
+        return _complex(x, y, exact)
     if x.dtype.kind in "iu" and max(x.dtype.itemsize, y.dtype.itemsize) == 8:
-        common = np.result_type(x, y)
-        return _finish(*_integers(x.astype(common), y.astype(common)), exact)
-    narrow = x.dtype.kind not in "iub" and max(x.dtype.itemsize, y.dtype.itemsize) <= 4
-    wide = np.float32 if narrow else np.float64
-    return _finish(*_floats(x.astype(wide, copy=False), y.astype(wide, copy=False)), exact)
+        return _finish(x, y, _integers(x, y), exact)
+    return _finish(x, y, _floats(x, y), exact)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,63 +88,99 @@ class _Sums:
     scales: np.ndarray
 
 
-def _floats(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, _Sums]:
-    scales = _scales(*k.extents(x, y)) if x.dtype == np.float64 else np.ones(3)
+def _blocks(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+    for start in range(0, arrays[0].size, _BLOCK):
+        yield tuple(array[start : start + _BLOCK] for array in arrays)
+
+
+def _floats(x: np.ndarray, y: np.ndarray) -> _Sums:
+    narrow = x.dtype.kind not in "iub" and max(x.dtype.itemsize, y.dtype.itemsize) <= 4
+    wide = np.float32 if narrow else np.float64
+    scales = np.ones(3)
+    if x.dtype == y.dtype == np.float64:
+        scales = _scales(*k.extents(x, y))
     found = _Sums(_first_sums(), np.zeros(5, np.int64), np.zeros(5), scales)
-    k.first_pass(x, y, scales, found.first, found.counts)
-    k.second_pass(x, y, scales, found.first, found.second)
-    return x, y, found
+    for a, b in _blocks(x, y):
+        a, b = a.astype(wide, copy=False), b.astype(wide, copy=False)
+        k.first_pass(a, b, scales, found.first, found.counts)
+    _second_pass(x, y, wide, found)
+    return found
 
 
-def _integers(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, _Sums]:
-    a, b = x.view(np.uint64), y.view(np.uint64)
-    distance = np.where(x > y, a - b, b - a)  # wraps to the exact distance
+def _integers(x: np.ndarray, y: np.ndarray) -> _Sums:
+    common = np.result_type(x, y)
     found = _Sums(_first_sums(), np.zeros(5, np.int64), np.zeros(5), np.ones(3))
-    k.first_pass_integers(x, y, distance, found.first)
-    wide = x.astype(np.float64), y.astype(np.float64)
-    k.second_pass(*wide, found.scales, found.first, found.second)
-    return *wide, found
+    for a, b in _blocks(x, y):
+        a, b = a.astype(common, copy=False), b.astype(common, copy=False)
+        first, second = a.view(np.uint64), b.view(np.uint64)
+        distance = np.where(a > b, first - second, second - first)  # wraps to the exact distance
+        k.first_pass_integers(a, b, distance, found.first)
+    _second_pass(x, y, np.float64, found)
+    return found
+
+
+def _second_pass(x: np.ndarray, y: np.ndarray, wide: type, found: _Sums) -> None:
+    finite = found.first[k.N] == x.size
+    for a, b in _blocks(x, y):
+        a, b = a.astype(wide, copy=False), b.astype(wide, copy=False)
+        k.second_pass(a, b, finite, found.scales, found.first, found.second)
 
 
 def _complex(x: np.ndarray, y: np.ndarray, exact: float) -> Metrics:
     """Real and imaginary parts as one vector twice as long; what is per element, of moduli."""
-    bad_x, bad_y = ~np.isfinite(x), ~np.isfinite(y)
-    same = bad_x & bad_y & ((x == y) | (np.isnan(x) & np.isnan(y)))
-    counts = (
-        exact,
-        x.size,
-        int(np.count_nonzero(same)),
-        int(np.count_nonzero(bad_x & ~bad_y)),
-        int(np.count_nonzero(bad_y & ~bad_x)),
-        int(np.count_nonzero(bad_x & bad_y & ~same)),
-    )
-    unlike = (bad_x | bad_y) & ~same
-    if unlike.any():
-        with_nan = bool((np.isnan(x) | np.isnan(y))[unlike].any())
-        with np.errstate(invalid="ignore", over="ignore"):
-            return _spoilt(np.abs(x[~same]), np.abs(y[~same]), with_nan, counts)
-    x, y = x[~same], y[~same]
+    size, same = x.size, 0
+    if not all(np.isfinite(a).all() and np.isfinite(b).all() for a, b in _blocks(x, y)):
+        bad_x, bad_y = ~np.isfinite(x), ~np.isfinite(y)
+        alike = bad_x & bad_y & ((x == y) | (np.isnan(x) & np.isnan(y)))
+        unlike = (bad_x | bad_y) & ~alike
+        same = int(np.count_nonzero(alike))
+        counts = (
+            exact,
+            size,
+            same,
+            int(np.count_nonzero(bad_x & ~bad_y)),
+            int(np.count_nonzero(bad_y & ~bad_x)),
+            int(np.count_nonzero(bad_x & bad_y & ~alike)),
+        )
+        if unlike.any():
+            with_nan = bool((np.isnan(x) | np.isnan(y))[unlike].any())
+            x, y = x[~alike].astype(np.complex128), y[~alike].astype(np.complex128)
+            with np.errstate(invalid="ignore", over="ignore"):
+                return _spoilt(np.abs(x), np.abs(y), with_nan, counts)
+        x, y = x[~alike], y[~alike]
+    sizes_x, sizes_y = np.empty(x.size), np.empty(x.size)
+    max_absolute = total = max_relative = total_relative = 0.0
     with np.errstate(over="ignore"):  # a modulus beyond float64 is inf
-        distance, size = np.abs(x - y), np.abs(y)
-        parts = _finish(*_floats(x.view(np.float64), y.view(np.float64)), exact)
-        moduli = _finish(*_floats(np.abs(x), size), exact)
-        relative = np.where(size > 0, distance / np.where(size > 0, size, 1.0), np.abs(x) > 0)
+        for a, b, out_x, out_y in _blocks(x, y, sizes_x, sizes_y):
+            a, b = a.astype(np.complex128), b.astype(np.complex128)
+            distance = np.abs(a - b)
+            np.abs(a, out=out_x)
+            np.abs(b, out=out_y)
+            relative = np.where(out_y > 0, distance / np.where(out_y > 0, out_y, 1.0), out_x > 0)
+            max_absolute = max(max_absolute, float(distance.max()))
+            total += float(distance.sum())
+            max_relative = max(max_relative, float(relative.max()))
+            total_relative += float(relative.sum())
+        part = x.real.dtype
+        values = x.view(part), y.view(part)
+        parts = _finish(*values, _floats(*values), exact)
+        moduli = _finish(sizes_x, sizes_y, _floats(sizes_x, sizes_y), exact)
     n = max(x.size, 1)
     return Metrics(
         cosine=parts.cosine,
-        max_absolute=float(distance.max(initial=0.0)),
-        accumulated_relative=float(relative.sum()),
+        max_absolute=max_absolute,
+        accumulated_relative=total_relative,
         relative_euclidean=parts.relative_euclidean,
         kullback_leibler=moduli.kullback_leibler,
         mine=moduli.mine,
         golden=moduli.golden,
-        mean_absolute=float(distance.sum()) / n,
+        mean_absolute=total / n,
         root_mean_square=parts.root_mean_square * math.sqrt(2.0),
-        max_relative=float(relative.max(initial=0.0)),
-        mean_relative=float(relative.sum()) / n,
+        max_relative=max_relative,
+        mean_relative=total_relative / n,
         exact=exact,
-        size=counts[1],
-        same_nonfinite=counts[2],
+        size=size,
+        same_nonfinite=same,
     )
 
 
@@ -163,6 +202,8 @@ def _finish(x: np.ndarray, y: np.ndarray, found: _Sums, exact: float) -> Metrics
     n = int(first[k.N])
     counts = (exact, x.size, same, mine, golden, other)
     if mine or golden or other:
+        # ml_dtypes' numbers have no mean
+        x, y = (v.astype(np.float32) if v.dtype.itemsize < 4 else v for v in (x, y))
         keep = ~(~np.isfinite(x) & ((x == y) | (np.isnan(x) & np.isnan(y))))
         return _spoilt(x[keep], y[keep], bool(with_nan), counts)
     if n == 0:
@@ -224,16 +265,17 @@ def _plain_statistics(values: np.ndarray) -> tuple[float, float]:
 
 def _equal_share(x: np.ndarray, y: np.ndarray) -> float:
     """Share of equal elements: same bits or both NaN; by value where the dtypes differ."""
-    if not x.size:
-        return 1.0
+    equal = sum(int(np.count_nonzero(_equal(a, b))) for a, b in _blocks(x, y))
+    return equal / x.size if x.size else 1.0
+
+
+def _equal(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if x.dtype != y.dtype:
-        equal = (x == y) | ((x != x) & (y != y))
-    elif x.dtype.kind == "c":
+        return (x == y) | ((x != x) & (y != y))
+    if x.dtype.kind == "c":
         part = x.real.dtype
-        equal = _same_bits(x.view(part), y.view(part)).reshape(-1, 2).all(axis=1)
-    else:
-        equal = _same_bits(x, y)
-    return int(np.count_nonzero(equal)) / x.size
+        return _same_bits(x.view(part), y.view(part)).reshape(-1, 2).all(axis=1)
+    return _same_bits(x, y)
 
 
 def _same_bits(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -1,8 +1,8 @@
 """The csv of a comparison: the original's 17 columns in their order, then ours; safe to open
 anywhere.
 
-Rows stream to a temporary file beside the result, which takes the result's name when it is
-complete, so that a csv that exists is a whole one. Names come from files that nobody vouches for: a
+Rows stream to a `.partial` file, which takes the result's name when it is complete, so that a csv
+that exists is a whole one. Names come from files that nobody vouches for: a
 cell that a spreadsheet would run as a formula gets an apostrophe, control characters become
 escapes.
 """
@@ -10,6 +10,7 @@ escapes.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import time
@@ -49,19 +50,21 @@ _FORMULA = tuple("=+-@%\t\r＝＋－＠％")
 
 
 class ResultFile:
-    """A csv being written. path: where it will be when it is complete."""
+    """A csv being written. path: where it is, once it is complete."""
 
-    def __init__(self, path: Path, file: TextIO) -> None:
-        self.path = path
-        self._file = file
+    path: Path
+
+    def __init__(self, folder: Path, file: TextIO) -> None:
+        self._folder, self._file = folder, file
         self._write(COLUMNS)
 
     def add(self, row: Row) -> None:
-        """Append one row."""
+        """Append one row. Raises DumpError when it cannot be written."""
         self._write(cells(row))
 
     def _write(self, values: tuple[str, ...]) -> None:
-        self._file.write(",".join(map(_quoted, values)) + "\r\n")
+        with _explained(self._folder):
+            self._file.write(",".join(map(_quoted, values)) + "\r\n")
 
 
 @contextlib.contextmanager
@@ -71,23 +74,20 @@ def result_file(folder: Path) -> Iterator[ResultFile]:
     folder: made with mode 0700 if it is missing. Raises DumpError when it cannot be written. If the
     block raises, nothing is left behind.
     """
-    try:
+    with _explained(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = _reserve(folder)
-    except (OSError, ValueError) as error:
-        raise _unwritable(folder, error) from None
-    partial = path.with_suffix(".partial")
+        partial, number = _reserve(folder)
+    file = open(number, "w", encoding="utf-8", newline="")  # noqa: SIM115 - closed below
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with open(os.open(partial, flags, 0o600), "w", encoding="utf-8", newline="") as file:
-            yield ResultFile(path, file)
-        os.replace(partial, path)
-    except OSError as error:
-        _remove(partial, path)
-        raise _unwritable(folder, error) from None
-    except BaseException:
-        _remove(partial, path)
-        raise
+        result = ResultFile(folder, file)
+        yield result
+        with _explained(folder):
+            file.close()
+            result.path = _publish(partial)
+    finally:
+        with contextlib.suppress(OSError):  # of a full disk, which is being reported already
+            file.close()
+        partial.unlink(missing_ok=True)
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -158,20 +158,47 @@ def _quoted(cell: str) -> str:
     return cell
 
 
-def _reserve(folder: Path) -> Path:
-    """Create the empty file that the result will replace, so that no other run takes its name."""
+def _names(folder: Path) -> Iterator[Path]:
+    """What a result of now may be called."""
     stem = time.strftime("result_%Y%m%d%H%M%S")
-    for attempt in range(1000):
-        path = folder / (f"{stem}_{attempt}.csv" if attempt else f"{stem}.csv")
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            return path
+    yield folder / f"{stem}.csv"
+    for attempt in range(1, 1000):
+        yield folder / f"{stem}_{attempt}.csv"
     raise OSError(f"1000 results of this second exist ({stem}.csv)")
 
 
-def _remove(*paths: Path) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)
+def _reserve(folder: Path) -> tuple[Path, int]:
+    """Create the file that will be the result and open it; no other run has its name."""
+    for path in _names(folder):
+        partial = path.with_suffix(".partial")
+        if not os.path.lexists(path):
+            with contextlib.suppress(FileExistsError):
+                return partial, os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    raise AssertionError  # _names ends with an exception
+
+
+def _publish(partial: Path) -> Path:
+    """Give the complete file its name, or the next one that is free; nothing is overwritten."""
+    own = partial.with_suffix(".csv")
+    for path in itertools.chain([own], _names(partial.parent)):
+        try:
+            os.link(partial, path)
+        except FileExistsError:
+            continue
+        except OSError:  # no hard links on this disk
+            if os.path.lexists(path):
+                continue
+            os.rename(partial, path)
+        return path
+    raise AssertionError  # _names ends with an exception
+
+
+@contextlib.contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise _unwritable(folder, error) from None
 
 
 def _unwritable(folder: Path, error: Exception) -> DumpError:

@@ -16,32 +16,40 @@ WORST = 10
 """Rows in the table of those that differ most."""
 
 
+_AS_IN_GOLDEN = (Status.EQUAL, Status.UNINITIALISED)
+_OWN = (Status.DIFFERS, Status.INCOMPARABLE)
+
+
 @dataclass
 class Summary:
-    """Counts by status, the first differing rows and the worst ones, built by `add` row by row."""
+    """Counts by status, where it goes apart and the worst rows, built by `add` row by row."""
 
     counts: Counter[Status] = field(default_factory=Counter)
-    first_differing: Row | None = None
-    first_own: Row | None = None
-    """The first differing output of an op whose inputs are all bit-equal: its own doing."""
+    first: Row | None = None
+    """The first row that is not as in golden, whatever the reason."""
     has_inputs: bool = False
+    _own: Row | None = None
     _record: str | None = None
+    _record_own: Row | None = None
     _inputs_equal: bool = True
     _worst: list[tuple] = field(default_factory=list)
 
     def add(self, row: Row) -> None:
-        """Take the next row; rows of one record come together, its inputs first."""
+        """Take the next row; rows of one record come together."""
         self.counts[row.status] += 1
         if row.record_path != self._record:
-            self._record, self._inputs_equal = row.record_path, True
-        if row.side == "input":
-            self.has_inputs = True
-            self._inputs_equal &= row.status in (Status.EQUAL, Status.UNINITIALISED)
+            self._own = self.first_own
+            self._record, self._record_own, self._inputs_equal = row.record_path, None, True
+        self.has_inputs |= row.side == "input"
+        if row.status in _AS_IN_GOLDEN:
+            return
+        self.first = self.first or row
+        if row.side != "output":
+            self._inputs_equal = False
+        elif row.status in _OWN:
+            self._record_own = self._record_own or row
         if row.status is not Status.DIFFERS:
             return
-        self.first_differing = self.first_differing or row
-        if row.side == "output" and self._inputs_equal:
-            self.first_own = self.first_own or row
         if any(entry[-1].metrics is row.metrics for entry in self._worst):
             return  # the same stored value, reached through a link: one row says it all
         # The number of the row breaks ties, earlier rows first, before rows would be compared.
@@ -50,6 +58,12 @@ class Summary:
             heapq.heappush(self._worst, entry)
         else:
             heapq.heappushpop(self._worst, entry)
+
+    @property
+    def first_own(self) -> Row | None:
+        """The first output that is not as in golden of an op whose inputs and arguments are all
+        equal: its own doing."""
+        return self._own or (self._record_own if self._inputs_equal else None)
 
     @property
     def rows(self) -> int:
@@ -63,8 +77,8 @@ class Summary:
 
     @property
     def nothing_differs(self) -> bool:
-        """Whether all that has a meaning was compared and every element was equal."""
-        return self.rows == self.counts[Status.EQUAL] + self.counts[Status.UNINITIALISED]
+        """Whether there was something to compare, and all of it is as in golden."""
+        return self.rows > 0 and self.first is None
 
     @property
     def worst(self) -> list[Row]:

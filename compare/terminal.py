@@ -6,13 +6,14 @@ Plain text, unwrapped, when the output is no terminal. Names come from files and
 
 from __future__ import annotations
 
+import contextlib
 import sys
-import time
+import threading
 from collections.abc import Iterable, Iterator
 from typing import TextIO, TypeVar
 
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -49,8 +50,8 @@ def show_summary(mine: Dump, golden: Dump, summary: Summary) -> None:
         f"{summary.rows} rows: {summary.compared} compared, of which {counts[Status.EQUAL]} "
         f"bit-equal and {counts[Status.DIFFERS]} differing; {counts[Status.UNPAIRED]} unpaired, "
         f"{counts[Status.INCOMPARABLE]} not comparable"
-        + f", {counts[Status.UNINITIALISED]} uninitialised"
-        * (Status.UNINITIALISED in counts)
+        + f", {counts[Status.ARGUMENT]} with another argument" * (Status.ARGUMENT in counts)
+        + f", {counts[Status.UNINITIALISED]} uninitialised" * (Status.UNINITIALISED in counts)
     )
     out.print(Text(_first(mine, golden, summary)), soft_wrap=True)
     if summary.worst:
@@ -79,23 +80,42 @@ def show_gaps(title: str, dump: Dump) -> None:
 
 def with_progress(items: Iterable[T], title: str, total: int) -> Iterator[T]:
     """Pass items on, with a bar on stderr if that is a terminal and it takes over a second."""
-    out = console(sys.stderr)
-    if not out.is_terminal:
+    if not console(sys.stderr).is_terminal:
         yield from items
         return
-    start = time.monotonic()
-    bar = Progress(console=out, transient=True)
-    task = bar.add_task(title, total=total)
-    started = False
-    try:
+    with _late(*Progress.get_default_columns()) as bar:
+        task = bar.add_task(title, total=total)
         for item in items:
-            if not started and time.monotonic() - start > _PROGRESS_AFTER:
-                bar.start()
-                started = True
             bar.advance(task)
             yield item
+
+
+@contextlib.contextmanager
+def working(title: str) -> Iterator[None]:
+    """Show on stderr that work of unknown length goes on, as `with_progress` does."""
+    if not console(sys.stderr).is_terminal:
+        yield
+        return
+    with _late(
+        SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    ) as bar:
+        bar.add_task(title, total=None)
+        yield
+
+
+@contextlib.contextmanager
+def _late(*columns: ProgressColumn) -> Iterator[Progress]:
+    """A bar on the terminal that appears when the block has taken a second."""
+    bar = Progress(*columns, console=console(sys.stderr), transient=True)
+    timer = threading.Timer(_PROGRESS_AFTER, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield bar
     finally:
-        if started:
+        timer.cancel()
+        timer.join()
+        if bar.live.is_started:
             bar.stop()
 
 
@@ -107,23 +127,42 @@ def device_name(code: int | None) -> str:
 
 
 def _first(mine: Dump, golden: Dump, summary: Summary) -> str:
-    row = summary.first_differing
-    if row is None:
-        if summary.nothing_differs:
-            return "nothing differs"
-        return "no compared tensor differs, but not everything could be compared"
-    if mine.load_mode or golden.load_mode:
-        return f"first difference: {_place(row)}; in load mode every op ran on the recorded inputs"
-    if not summary.has_inputs:
-        return f"first differing row: {_place(row)}; there are no inputs to tell whose doing it is"
-    if summary.first_own is None:
-        reason = "no op with bit-equal inputs has a differing output"
-        return f"first differing row: {_place(row)}; {reason}"
-    return f"first difference: {_place(summary.first_own)}; all its inputs are bit-equal"
+    """Where the two go apart: the first row that is not as in golden, and the first op whose doing
+    it is."""
+    first, own = summary.first, summary.first_own
+    unread = len(mine.skipped) + len(golden.skipped)
+    if first is None:
+        if not summary.rows:
+            return "nothing was compared: the two dumps have no tensor in common"
+        if unread:
+            return f"nothing that was compared differs, but {unread} parts could not be read"
+        return "nothing differs"
+    loaded = mine.load_mode or golden.load_mode
+    if loaded:
+        why = "in load mode every op ran on the recorded inputs"
+    elif not summary.has_inputs:
+        why = "there are no inputs to tell whose doing it is"
+    elif own is None:
+        why = "no op with bit-equal inputs has a differing output"
+    elif own is first:
+        why = "all its inputs are bit-equal"
+    else:
+        why = f"first op that differs on bit-equal inputs: {_place(own)}"
+    title = "first difference" if own is first else "first differing row"
+    text = f"{title}: {_place(first)}; {why}"
+    if loaded and own not in (None, first):
+        text += f"; first output that differs: {_place(own)}"
+    if not summary.counts[Status.DIFFERS] and not summary.counts[Status.ARGUMENT]:
+        text = f"no compared tensor differs, but not everything could be compared\n{text}"
+    return text
 
 
 def _place(row: Row) -> str:
-    return f"seqid {row.index}, {printable(row.op)}, {printable(row.my_path)}"
+    """Which row it is, and why it has no numbers."""
+    path = printable(row.my_path or row.golden_path or row.record_path or "?")
+    # what only golden has bears an index of its own, which is no seqid
+    place = path if row.record_path is None else f"seqid {row.index}, {printable(row.op)}, {path}"
+    return place if row.metrics else f"{place} ({printable('; '.join(row.reasons))})"
 
 
 def _table(rows: list[Row], out: Console) -> Table:

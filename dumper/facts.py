@@ -8,6 +8,7 @@ IV.A). Whatever is not exactly as expected there is asked of h5py instead.
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 from collections.abc import Callable
@@ -49,42 +50,61 @@ _attribute = struct.Struct("<BBHHH")
 class Facts:
     """A dataset's claims; nothing of it is checked against the file yet.
 
-    stored_name, stored: torch's name and numpy's dtype in memory of the HDF5 type, None for what is
-    no number. numbers, strides: the attributes by name. torch_dtype: the attribute of that name.
+    shape: None for the null dataspace. stored_name, stored: torch's name and numpy's dtype in
+    memory of the HDF5 type, None for what is no number. numbers, strides: the attributes by name.
+    torch_dtype: the attribute of that name. odd: what is wrong with an attribute that is there and
+    cannot be used.
     """
 
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] | None
     stored_name: str | None
     stored: np.dtype | None
     numbers: dict[bytes, int] = field(default_factory=dict)
     strides: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
     torch_dtype: str | None = None
     data: tuple[int, int] | None = None
+    odd: dict[bytes, str] = field(default_factory=dict)
 
 
 def facts_of(node: h5d.DatasetID) -> Facts:
-    """Ask h5py. Raises what h5py raises when the dataset is damaged."""
+    """Ask h5py. Raises what h5py raises when the dataset is damaged.
+
+    An attribute that is not what its name asks for is taken as absent and noted in `odd`.
+    """
     facts = Facts(node.shape, *_stored_type(node.get_type()))
     for name in (*NUMBERS, *STRIDES):
-        if not h5a.exists(node, name):
-            continue
-        attribute = h5a.open(node, name)
-        shape = attribute.shape
-        if len(shape) > 1 or shape > (_MAX_RANK,) or (name in NUMBERS and shape not in ((), (1,))):
-            continue
-        value = np.empty(shape, np.int64)
-        if value.size:
-            attribute.read(value, h5t.NATIVE_INT64)
-        if name in NUMBERS:
-            facts.numbers[name] = value.item()
-        elif shape:
-            facts.strides[name] = tuple(value.tolist())
+        if h5a.exists(node, name):
+            _ask_attribute(h5a.open(node, name), name, facts)
     if h5a.exists(node, DTYPE):
-        value = h5py.AttributeManager(h5py.Dataset(node)).get(DTYPE)
-        facts.torch_dtype = (
-            value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-        )
+        try:
+            value = h5py.AttributeManager(h5py.Dataset(node)).get(DTYPE)
+        except (OSError, RuntimeError, TypeError, ValueError):  # of a type that h5py cannot read
+            value = None
+        if isinstance(value, bytes):
+            value = value.decode(errors="replace")
+        if isinstance(value, str):
+            facts.torch_dtype = value
+        else:
+            facts.odd[DTYPE] = "is no text"
     return facts
+
+
+def _ask_attribute(attribute: h5a.AttrID, name: bytes, facts: Facts) -> None:
+    kind, shape = attribute.get_type(), attribute.shape
+    if not isinstance(kind, h5t.TypeIntegerID | h5t.TypeEnumID) or shape is None:
+        facts.odd[name] = "is no integer"
+        return
+    count = math.prod(shape)
+    if (count != 1) if name in NUMBERS else (len(shape) != 1 or count > _MAX_RANK):
+        facts.odd[name] = f"has shape {shape}"
+        return
+    value = np.empty(shape, np.int64)
+    if count:
+        attribute.read(value, h5t.NATIVE_INT64)
+    if name in NUMBERS:
+        facts.numbers[name] = value.item()
+    else:
+        facts.strides[name] = tuple(value.tolist())
 
 
 class Headers:

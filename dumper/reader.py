@@ -74,7 +74,7 @@ def open_dump(path: str | os.PathLike) -> Dump:
             access.set_fclose_degree(h5f.CLOSE_STRONG)  # or what is open in it keeps it locked
             file = h5f.open(os.fsencode(path), h5f.ACC_RDONLY, access)
     except DAMAGE as error:
-        raise _explain_open(path, error) from None
+        raise explain_open(path, error) from None
     # The journal's pages are not in the file yet, a user block shifts every address, and Windows
     # has no preadv.
     plain = not pages and has_plain_addresses(path) and hasattr(os, "preadv")
@@ -351,10 +351,11 @@ def _journal(path: Path) -> tuple[int, dict[int, bytes]]:
         return 0, {}
 
 
-def _explain_open(path: Path, error: BaseException) -> DumpError:
+def explain_open(path: Path, error: BaseException) -> DumpError:
+    """Say why HDF5 could not open a file that `check_file` let pass."""
     if isinstance(error, BlockingIOError):
         return DumpError(
-            "this file is locked: another process has it open for writing",
+            "this file is locked: another process has it open",
             path,
             "wait until the dump is finished; on a disk without locks set "
             "HDF5_USE_FILE_LOCKING=FALSE",

@@ -26,6 +26,8 @@ its size."""
 DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError)
 """What h5py raises when HDF5 meets damage; which one depends on the call and on h5py's version."""
 
+_RUN_AGAIN = "run the dump again; the other records can still be read"
+
 _BY_DESIGN = {("float16", "float32"), ("uint8", "int8"), ("bool", "uint8"), ("bool", "bool")}
 """(named, stored) that differ by design; the original widens half and stores bytes signed."""
 
@@ -60,14 +62,11 @@ class _Stored:
         Raises DumpError when the dataset claims more than the file holds, lies outside the file, or
         cannot be decoded.
         """
-        if self.stored is None:
-            raise self._error("this dataset has a type that no dump has")
+        dataset = self.check()
         try:
-            if self._data and self._source.headers:
-                return self._read_plain(*self._data)
-            dataset = h5d.open(self._source.root, self.path.encode("utf-8", "surrogateescape"))
+            if dataset is None:
+                return self._read_plain(self._data[0])
             kind = dataset.get_type()
-            self._check_storage(dataset, math.prod(self.shape) * kind.get_size())
             if not is_bfloat16(kind):
                 kind = h5t.py_create(self.stored)
             array = np.empty(self.shape, self.stored)
@@ -77,17 +76,32 @@ class _Stored:
         except (*DAMAGE, MemoryError) as error:
             raise self._error(f"this dataset cannot be read ({first_line(error)})") from None
 
-    def _read_plain(self, at: int, held: int) -> np.ndarray:
-        claimed = math.prod(self.shape) * self.stored.itemsize
-        held = max(0, min(held, self._source.size - at))
-        if claimed > held:
-            raise self._short(claimed, held)
+    def check(self) -> h5d.DatasetID | None:
+        """Check the claims against the file, without reading values.
+
+        Returns the open dataset, None where its bytes can be read without HDF5. Raises DumpError as
+        `raw` does.
+        """
+        if self.stored is None:
+            raise self._error("this dataset has a type that no dump has")
+        if self._data and self._source.headers:
+            at, held = self._data
+            self._check_size(self.stored.itemsize, max(0, min(held, self._source.size - at)))
+            return None
+        try:
+            dataset = h5d.open(self._source.root, self.path.encode("utf-8", "surrogateescape"))
+            self._check_storage(dataset)
+        except DAMAGE as error:
+            raise self._error(f"this dataset cannot be read ({first_line(error)})") from None
+        return dataset
+
+    def _read_plain(self, at: int) -> np.ndarray:
         array = np.empty(self.shape, self.stored)
-        if self._source.headers.read_into(array, at) < claimed:
+        if self._source.headers.read_into(array, at) < array.nbytes:
             raise self._error("the file has become shorter since it was opened")
         return array
 
-    def _check_storage(self, dataset: h5d.DatasetID, claimed: int) -> None:
+    def _check_storage(self, dataset: h5d.DatasetID) -> None:
         """Believe the shape only where the file has the bytes (a hostile shape costs terabytes)."""
         plan = dataset.get_create_plist()
         if plan.get_layout() == h5d.VIRTUAL or (
@@ -98,14 +112,17 @@ class _Stored:
             )
         ratio = _MAX_RATIO if plan.get_layout() == h5d.CHUNKED and plan.get_nfilters() else 1
         held = min(dataset.get_storage_size(), self._source.size)
-        if claimed > held * ratio:
-            raise self._short(claimed, held)
+        self._check_size(dataset.get_type().get_size(), held, ratio)
 
-    def _short(self, claimed: int, held: int) -> DumpError:
-        return self._error(f"this dataset claims {claimed} bytes and the file holds {held} of it")
+    def _check_size(self, itemsize: int, held: int, ratio: int = 1) -> None:
+        claimed = math.prod(self.shape) * itemsize
+        if claimed > held * ratio:
+            raise self._error(
+                f"this dataset claims {claimed} bytes and the file holds {held} of it"
+            )
 
     def _error(self, what: str) -> DumpError:
-        return DumpError(what, self.path, "run the dump again; the other records can still be read")
+        return DumpError(what, self.path, _RUN_AGAIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +250,10 @@ class Argument(_Stored):
     def _scalars(self, text: str) -> list:
         try:
             values = json.loads(text)
-            return [complex(*v["complex"]) if isinstance(v, dict) else v for v in values]
+            values = [complex(*v["complex"]) if isinstance(v, dict) else v for v in values]
+            if not all(isinstance(value, int | float | complex) for value in values):
+                raise ValueError
+            return values
         except (ValueError, TypeError, KeyError, RecursionError):
             raise self._error("this list of numbers is no JSON list") from None
 
@@ -243,10 +263,14 @@ def describe(
 ) -> Tensor | Argument:
     """Say what a dataset is from its claims, without reading its values.
 
-    Raises DumpError when it bears no `Type`.
+    Raises DumpError when it bears no `Type`, and for a null dataspace, which has no shape.
     """
     numbers, strides = facts.numbers, facts.strides
     code = numbers.get(b"Type")
+    if facts.shape is None:
+        raise DumpError("a dataset without a dataspace, which holds nothing", path, _RUN_AGAIN)
+    if b"Type" in facts.odd:
+        raise DumpError(f"the attribute Type {facts.odd[b'Type']}", path, _RUN_AGAIN)
     if code is None:
         raise DumpError(
             "no attribute Type", path, "the original leaves such a stub for dtypes it lacks"

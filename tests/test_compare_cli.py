@@ -2,8 +2,10 @@
 
 import csv
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import h5py
@@ -92,6 +94,103 @@ def test_a_different_start_is_said(pair, tmp_path):
     done = compare(*pair)
     assert "first differing row: seqid 1, mul, /mul/1/input/self" in done.stdout
     assert "no op with bit-equal inputs has a differing output" in done.stdout
+
+
+def test_a_different_start_and_an_op_of_its_own(pair, tmp_path):
+    """The second op passes on what it was given; the third gets what golden gets and errs."""
+    mine = chain([[1, 3], [2, 6], [2, 4], [7]])
+    mine["sum/3/input/self"] = np.asarray([2, 4], "f4")
+    dump(tmp_path / "npu.h5", mine, 10)
+    done = compare(*pair)
+    assert "first differing row: seqid 1, mul, /mul/1/input/self; " in done.stdout
+    assert "bit-equal inputs: seqid 3, sum, /sum/3/output/result" in done.stdout
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_another_shape_comes_before_what_differs_later(pair, tmp_path, later):
+    mine = chain([[1, 2], [2, 4], [2, 4], [7 if later else 6]])
+    mine["relu/2/output/result"] = np.zeros((2, 1), "f4")
+    dump(tmp_path / "npu.h5", mine, 10)
+    done = compare(*pair)
+    place = "first difference: seqid 2, relu, /relu/2/output/result (shapes differ: [2, 1] in my"
+    assert place in done.stdout and "all its inputs are bit-equal" in done.stdout
+    assert ("no compared tensor differs" in done.stdout) is not later
+
+
+def test_an_op_without_partner_comes_before_what_differs_later(pair, tmp_path):
+    mine = {"cast/1/input/x": np.zeros(1, "f4"), **chain([[1, 2], [2, 4], [2, 5], [7]])}
+    dump(tmp_path / "npu.h5", mine, 10)
+    done = compare(*pair)
+    assert "first differing row: seqid 1, cast, /cast/1 (No data match with op:cast" in done.stdout
+    assert "bit-equal inputs: seqid 2, relu, /relu/2/output/result" in done.stdout
+
+
+@pytest.mark.parametrize("outputs", [[2, 4], [2, 5]])
+def test_another_argument_is_another_input(pair, tmp_path, outputs):
+    """Whether the outputs differ or not: the op was not given the same."""
+    for path, value, values in ((pair[0], 2, outputs), (pair[1], 3, [2, 4])):
+        dump(tmp_path / path, chain([[1, 2], values, values, [6]]))
+        with h5py.File(tmp_path / path, "r+") as file:
+            put(file, "mul/1/input/other", np.float64(value), kind=7)
+    done = compare(*pair)
+    assert done.exit_code == 1
+    assert "1 with another argument" in done.stdout
+    assert "all its inputs are bit-equal" not in done.stdout
+    place = "seqid 1, mul, /mul/1/input/other (arguments differ: 2.0 in my dump, 3.0 in golden)"
+    assert place in done.stdout
+    (row,) = [row for row in result(done) if row["NPUDumpPath"] == "/mul/1/input/other"]
+    assert row["CompareFailReason"] == "arguments differ: 2.0 in my dump, 3.0 in golden"
+
+
+SKIPPED = {
+    "no Type": lambda file: file.create_dataset("mul/1/output/extra", data=[1.0]),
+    "no dataspace": lambda file: file.create_dataset(
+        "mul/1/output/extra", data=h5py.Empty("f4")
+    ).attrs.__setitem__("Type", np.int32(0)),
+    "a soft link": lambda file: file.__setitem__("mul/1/output/extra", h5py.SoftLink("/mul")),
+    "no seqid": lambda file: file.create_group("mul/one"),
+}
+
+
+@pytest.mark.parametrize("sides", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("add", SKIPPED.values(), ids=list(SKIPPED))
+def test_what_could_not_be_read_is_not_equal(pair, add, sides):
+    for side in sides:
+        with h5py.File(pair[side], "r+") as file:
+            add(file)
+    done = compare(*pair)
+    assert done.exit_code == 1
+    words = f"nothing that was compared differs, but {len(sides)} parts could not be read"
+    assert words in done.stdout
+    assert "nothing differs" not in done.stdout
+
+
+@pytest.mark.parametrize("sides", [(0,), (1,), (0, 1)])
+def test_what_was_left_out_is_not_equal(pair, sides):
+    for side in sides:
+        with h5py.File(pair[side], "r+") as file:
+            text = b'{"path": "/relu/2/output/mask", "reason": "sparse"}\n'
+            lines = file.create_dataset("_torch_dumper/0/omitted", data=np.frombuffer(text, "u1"))
+            lines.attrs["Type"] = np.int32(110)
+    done = compare(*pair)
+    assert done.exit_code == 1
+    assert "nothing differs" not in done.stdout
+    assert f"{len(sides)} not comparable" in done.stdout
+    found = [row for row in result(done) if "sparse" in row["CompareFailReason"]]
+    assert len(found) == len(sides)
+    assert all("/relu/2/output/mask" in (row["NPUDumpPath"], row["GroundTruthPath"])
+               for row in found)  # fmt: skip
+    assert {row["Index"] for row in found} == {"2"}
+    assert "first difference" not in done.stdout or "left out of" in done.stdout
+
+
+def test_dumps_without_a_common_tensor(pair):
+    for path in pair:
+        with h5py.File(path, "w") as file:
+            file.create_group("add/1/output")
+    done = compare(*pair)
+    assert done.exit_code == 1
+    assert "nothing was compared: the two dumps have no tensor in common" in done.stdout
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -269,6 +368,100 @@ def script(*arguments, cwd, **environment):
         [sys.executable, SCRIPT, *arguments],
         capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment},
     )  # fmt: skip
+
+
+# What the program cannot foresee: the streams, the memory, the user, itself.
+
+COMMANDS = {
+    "equal": "compare -m npu.h5 -g cpu.h5",
+    "differing": "compare -m npu.h5 -g odd.h5",
+    "convert": "convert -d npu.h5 -out out",
+    "h5copy": "h5copy -pv -i npu.h5 -o out.h5 -s /mul -d /mul",
+    "help": "--help",
+    "help of one": "compare --help",
+    "version": "h5copy -V",
+}
+
+
+@pytest.mark.parametrize("streams", ["> /dev/full", ">&-", "<&- >&-", "| true"])
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=list(COMMANDS))
+def test_an_output_that_cannot_be_written(pair, tmp_path, command, streams):
+    dump(tmp_path / "odd.h5", chain([[1, 2], [2, 4], [2, 5], [7]]))
+    before = {path: Path(path).read_bytes() for path in os.listdir()}
+    # `sleep`: so that nobody reads the pipe any more when something is written
+    line = f'{{ sleep 0.3; "$0" "$1" {command}; echo "status $?" >&2; }} {streams}'
+    done = subprocess.run(
+        ["bash", "-c", line, sys.executable, SCRIPT], capture_output=True, text=True
+    )
+    block = done.stderr.splitlines()
+    assert block[0].startswith("msaccucmp: error: the output cannot be written (")
+    assert block[1:] == [
+        "  where: standard output or standard error",
+        "  what to do: make room, or send it elsewhere; files written before are complete",
+        "status 2",
+    ]
+    assert {path: Path(path).read_bytes() for path in before} == before
+    assert not list(tmp_path.glob("*.partial"))
+
+
+@pytest.mark.parametrize("streams", ["2> /dev/full", "2>&-", ">&- 2>&- <&-"])
+def test_nobody_to_tell(pair, streams):
+    line = f'"$0" "$1" compare -m npu.h5 -g nope.h5 {streams}; echo "status $?" > status'
+    done = subprocess.run(
+        ["bash", "-c", line, sys.executable, SCRIPT], capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("", "")
+    assert Path("status").read_text() == "status 2\n"
+
+
+UNFORESEEN = {
+    "a fault of ours": (
+        ZeroDivisionError("by\x1bzero"),
+        "unexpected ZeroDivisionError: by\\x1bzero",
+    ),
+    "an assertion": (AssertionError(), "unexpected AssertionError"),
+    "memory": (MemoryError(), "there is not enough memory"),
+    "a disk": (OSError(5, "Input/output error", "some file"), "Input/output error"),
+    "a user": (KeyboardInterrupt(), "interrupted"),
+}
+
+
+@pytest.mark.parametrize(("error", "words"), UNFORESEEN.values(), ids=list(UNFORESEEN))
+@pytest.mark.parametrize("command", ["equal", "convert"])
+def test_the_unforeseen_is_trouble_and_no_difference(pair, monkeypatch, command, error, words):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("compare.engine.compare_arrays", fail)
+    monkeypatch.setattr("compare.convert.estimate", fail)
+    done = run(*COMMANDS[command].split())
+    if isinstance(error, MemoryError) and command == "equal":
+        assert done.exit_code == 1  # which costs its rows only
+        return
+    assert done.exit_code == 2
+    assert words in done.stderr and done.stderr.lstrip().startswith("msaccucmp: error: ")
+    assert ("please report" in done.stderr) is words.startswith("unexpected")
+    assert not [name for name in os.listdir() if name.startswith("result")]
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_leaves_nothing(tmp_path, name):
+    """In the middle of a long comparison, conversion or copy."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        put(file, "op/1/output/x", np.arange(3_000_000, dtype="f8"))
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        [sys.executable, SCRIPT, "convert", "-d", tmp_path / "a.h5", "-t", "txt", "-out", out],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while not (out.exists() and os.listdir(out)) and process.poll() is None:
+        time.sleep(0.01)
+    assert process.poll() is None
+    process.send_signal(getattr(signal, name))
+    _, errors = process.communicate()
+    assert process.returncode == 2
+    assert errors.strip() == "msaccucmp: error: interrupted"
+    assert os.listdir(out) == []
 
 
 def test_from_a_checkout(pair, tmp_path):

@@ -193,21 +193,89 @@ def test_a_second_time_replaces_the_files(everything, tmp_path):
     assert np.load(tmp_path / "out" / "cube.1.output.result.npy").shape == (2, 3, 4)
 
 
-def test_symbolic_links_are_not_followed(everything, tmp_path):
+IN_THE_WAY = {
+    "a link": (lambda path: path.symlink_to("../precious"), "symbolic link, which is not followed"),
+    "a dangling link": (lambda path: path.symlink_to("../new"), "symbolic link"),
+    "a pipe": (os.mkfifo, "no file"),
+    "a directory": (os.mkdir, "no file"),
+}
+
+
+@pytest.mark.parametrize(("make", "words"), IN_THE_WAY.values(), ids=list(IN_THE_WAY))
+def test_what_is_in_the_way_stays_and_the_others_go_on(everything, tmp_path, make, words):
     (tmp_path / "out").mkdir()
     (tmp_path / "precious").write_text("precious")
-    (tmp_path / "out" / "cube.1.output.result.npy").symlink_to(tmp_path / "precious")
-    done = run("-d", everything, "-out", tmp_path / "out", "-op", "cube")
-    assert done.exit_code == 2 and "cannot be written" in done.stderr
+    path = tmp_path / "out" / "cube.1.output.result.npy"
+    make(path)
+    kind = stat.S_IFMT(path.lstat().st_mode)
+    done = run("-d", everything, "-out", tmp_path / "out")
+    assert done.exit_code == 2 and words in done.stderr and path.name in done.stderr
     assert (tmp_path / "precious").read_text() == "precious"
+    assert stat.S_IFMT(path.lstat().st_mode) == kind and not (tmp_path / "new").exists()
+    assert len(os.listdir(tmp_path / "out")) == len(VALUES)
+    assert f"{len(VALUES) - 1} files written" in done.stdout
 
 
-def test_a_damaged_tensor_costs_itself(tmp_path):
+def test_a_file_of_another_mode_or_with_other_names_is_replaced(everything, tmp_path):
+    """The old content stays under its other name: the file is a new one."""
+    path = tmp_path / "cube.1.output.result.npy"
+    path.write_text("old")
+    path.chmod(0o666)
+    (tmp_path / "other").hardlink_to(path)
+    assert run("-d", everything, "-out", tmp_path, "-op", "cube").exit_code == 0
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert (tmp_path / "other").read_text() == "old"
+
+
+@pytest.mark.parametrize("kind", ["npy", "txt"])
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(28, "No space left on device")])
+def test_a_file_that_exists_is_a_whole_one(everything, tmp_path, monkeypatch, kind, stop):
+    """Whatever ends the writing of a file, the earlier one stays and no part is left."""
+    out = tmp_path / "out"
+    run("-d", everything, "-out", out, "-t", kind, "-op", "cube")
+    (before,) = [path.read_bytes() for path in out.iterdir()]
+
+    def half(file, *_, **__):
+        file.write(b"half")
+        raise stop
+
+    monkeypatch.setattr(np, {"npy": "save", "txt": "savetxt"}[kind], half)
+    done = run("-d", everything, "-out", out, "-t", kind, "-op", "cube")
+    assert done.exit_code == 2 and "Traceback" not in done.stderr
+    assert [path.read_bytes() for path in out.iterdir()] == [before]
+
+
+@pytest.mark.parametrize("name", ["", "/", "//"])
+def test_an_empty_name(everything, tmp_path, name):
+    done = run("-d", everything, "-out", tmp_path / "out", "-op", name)
+    assert done.exit_code == 2 and "-op" in done.stderr and "empty" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (1024,), "compression": "gzip"}], ids=str)
+@pytest.mark.parametrize("size", [5, 2**45])
+@pytest.mark.parametrize("kind", ["npy", "txt"])
+def test_a_damaged_tensor_costs_itself(tmp_path, size, options, kind):
+    """A size that the file does not hold takes no part in the estimate either."""
+    if options and size == 5:
+        options = {"chunks": (5,)}
     with h5py.File(tmp_path / "d.h5", "w") as file:
-        file.create_dataset("a/1/output/x", (5,), "f4").attrs["Type"] = np.int32(0)
+        data = file.create_dataset("a/1/output/x", (size,), "f4", **options)
+        data.attrs["Type"] = np.int32(0)
+        put(file, "b/2/output/x", np.zeros(2, "f4"))
+    done = run("-d", tmp_path / "d.h5", "-out", tmp_path / "out", "-t", kind)
+    assert done.exit_code == 2
+    assert f"claims {4 * size} bytes" in done.stderr and "/a/1/output/x" in done.stderr
+    assert done.stdout.startswith("1 tensors, ")
+    assert os.listdir(tmp_path / "out") == [f"b.2.output.x.{kind}"]
+    assert "1 files written" in done.stdout
+
+
+def test_a_dataset_that_holds_nothing_costs_itself(tmp_path):
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        data = file.create_dataset("a/1/output/x", data=h5py.Empty("f4"))
+        data.attrs["Type"] = np.int32(0)
         put(file, "b/2/output/x", np.zeros(2, "f4"))
     done = run("-d", tmp_path / "d.h5", "-out", tmp_path / "out")
-    assert done.exit_code == 2
-    assert "claims 20 bytes" in done.stderr and "/a/1/output/x" in done.stderr
+    assert "/a/1/output/x: a dataset without a dataspace" in done.stderr
     assert os.listdir(tmp_path / "out") == ["b.2.output.x.npy"]
-    assert "1 files written" in done.stdout

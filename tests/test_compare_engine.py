@@ -1,10 +1,14 @@
 """From two dumps to rows: order, what is remembered, what damage costs, tensors of every size."""
 
+import threading
+import tracemalloc
+
 import h5py
 import numpy as np
 import pytest
 from dumps import dump, put
 
+from compare import engine, metrics
 from compare.engine import Status, compare_dumps
 from dumper.reader import open_dump
 
@@ -95,3 +99,141 @@ def test_other_names_are_compared(tmp_path, ir):
         for name, value in (("m.h5", 1), ("g.h5", 2))
     ]
     assert [row.status for row in rows(*files)] == [Status.DIFFERS]
+
+
+ARGUMENTS = [
+    # (Type, mine, golden, whether they differ)
+    (7, np.float64(2), np.float64(3), True),
+    (7, np.float64(2), np.float64(2), False),
+    (7, np.float64(2), np.int64(2), False),
+    (7, np.float64(0.0), np.float64(-0.0), True),
+    (5, np.float64(np.nan), np.float64(np.nan), False),
+    (4, np.int8(0), np.int8(1), True),
+    (3, np.int64(1), np.int64(-1), True),
+    (2, np.array([1, 2]), np.array([1, 3]), True),
+    (2, np.array([1, 2]), np.array([1]), True),
+    (105, np.array([1.0, np.nan]), np.array([1.0, np.nan]), False),
+    (14, np.int32(1), np.int32(11), True),
+    (101, np.frombuffer(b"none", "u1"), np.frombuffer(b"tanh", "u1"), True),
+    # what may differ between devices
+    (102, np.frombuffer(b"npu:0", "u1"), np.frombuffer(b"cpu", "u1"), False),
+    (103, np.frombuffer(b"strided", "u1"), np.frombuffer(b"sparse", "u1"), False),
+    (107, np.frombuffer(b"12345", "u1"), np.frombuffer(b"54321", "u1"), False),
+    (17, np.int32(1), np.int32(2), False),
+    (18, np.float32(1), np.float32(2), False),
+]
+
+
+def with_argument(path, value, kind=7, extra=None):
+    """One op with one tensor in, one out, and an argument `other`; a finished file of ours."""
+    with h5py.File(path, "w") as file:
+        put(file, "mul/1/input/self", np.arange(2, dtype="f4"))
+        if value is not None:
+            put(file, "mul/1/input/other", value, kind=kind)
+        put(file, "mul/1/output/result", np.ones(2, "f4"))
+        if extra is not None:
+            file.attrs["Finished"] = np.int32(extra)
+    return path
+
+
+@pytest.mark.parametrize(("kind", "mine", "golden", "differ"), ARGUMENTS)
+def test_arguments_have_a_row_where_they_differ(tmp_path, kind, mine, golden, differ):
+    found = rows(
+        with_argument(tmp_path / "m.h5", mine, kind), with_argument(tmp_path / "g.h5", golden, kind)
+    )
+    assert [row.status for row in found if row.metrics] == [Status.EQUAL] * 2
+    others = [row for row in found if not row.metrics]
+    assert len(others) == differ
+    for row in others:
+        assert row.status is Status.ARGUMENT and row.side == "input"
+        assert row.my_path == row.golden_path == "/mul/1/input/other"
+        assert row.reasons[0].startswith("arguments differ: ")
+        assert found.index(row) == 1  # before the outputs
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize(("finished", "count"), [(1, 1), (0, 1), (None, 0)])
+def test_an_argument_on_one_side_only(tmp_path, finished, count, swapped):
+    """In files of ours, which hold all arguments, it is None on the other side; the original drops
+    some."""
+    files = [
+        with_argument(tmp_path / "m.h5", np.float64(2), extra=finished),
+        with_argument(tmp_path / "g.h5", None, extra=finished),
+    ]
+    found = rows(*(reversed(files) if swapped else files))
+    unpaired = [row for row in found if row.status is Status.UNPAIRED]
+    assert len(unpaired) == count == len(found) - 2
+    assert all("/mul/1/input/other" in row.reasons[0] for row in unpaired)
+
+
+def test_an_argument_that_cannot_be_read_is_not_comparable(tmp_path):
+    for name in ("m.h5", "g.h5"):
+        with_argument(tmp_path / name, np.frombuffer(b"[1, oops", "u1"), kind=106)
+    found = rows(tmp_path / "m.h5", tmp_path / "g.h5")
+    assert [row.status for row in found] == [Status.EQUAL, Status.INCOMPARABLE, Status.EQUAL]
+    assert "/mul/1/input/other" in found[1].reasons[0]
+
+
+def peak(paths) -> int:
+    tracemalloc.start()
+    try:
+        assert all(row.metrics for row in rows(*paths))
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", "i1", "i4", "i8", "f8", "c8", "c16"])
+def test_memory_is_bounded_whatever_the_cores(tmp_path, monkeypatch, dtype):
+    """Sixteen large pairs and as many threads take little more than one pair alone."""
+    monkeypatch.setattr(engine.os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(engine, "BUDGET", 1)
+    monkeypatch.setattr(metrics, "_BLOCK", 4096)
+    size = (4 << 20) // np.dtype(dtype).itemsize
+    paths = [
+        dump(tmp_path / name, {f"op/{i}/output/x": np.full(size, i + k, dtype) for i in range(16)})
+        for k, name in enumerate(("m.h5", "g.h5"))
+    ]
+    engine.compare_arrays(np.zeros(3, dtype), np.ones(3, dtype))  # what numba takes once is no part
+    one_pair = 2 * (4 << 20)
+    moduli = 2 * 8 * size * (dtype[0] == "c")
+    assert peak(paths) < one_pair + moduli + (4 << 20)
+
+
+def test_several_pairs_share_the_budget(tmp_path, monkeypatch):
+    """The next pair waits as long as those before it use the budget up."""
+    running, most, lock = 0, 0, threading.Lock()
+    measure = engine.compare_arrays
+
+    def watched(*arrays):
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        found = measure(*arrays)
+        with lock:
+            running -= 1
+        return found
+
+    monkeypatch.setattr(engine, "compare_arrays", watched)
+    monkeypatch.setattr(engine.os, "cpu_count", lambda: 8)
+    tensors = {f"op/{i}/output/x": np.full(LARGE, i, "f4") for i in range(20)}
+    paths = [dump(tmp_path / name, tensors) for name in ("m.h5", "g.h5")]
+    monkeypatch.setattr(engine, "BUDGET", 2 * 2 * 2 * 4 * LARGE)  # two pairs, widened
+    assert [row.index for row in rows(*paths)] == list(range(20))
+    assert most <= 2
+
+
+def test_memory_that_is_not_there_costs_its_row(tmp_path, monkeypatch):
+    measure = engine.compare_arrays
+
+    def short(mine, golden):
+        if mine.size == 3:
+            raise MemoryError
+        return measure(mine, golden)
+
+    monkeypatch.setattr(engine, "compare_arrays", short)
+    tensors = {f"op/{size}/output/x": np.zeros(size, "f4") for size in (2, 3, 4)}
+    found = rows(dump(tmp_path / "m.h5", tensors), dump(tmp_path / "g.h5", tensors))
+    assert [row.status for row in found] == [Status.EQUAL, Status.INCOMPARABLE, Status.EQUAL]
+    assert "not enough memory" in found[1].reasons[0]

@@ -3,6 +3,8 @@
 import os
 import stat
 import subprocess
+import sys
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -12,6 +14,8 @@ from dumps import put
 
 from compare.cli import cli
 from dumper.reader import open_dump
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def run(*arguments):
@@ -147,7 +151,8 @@ def test_an_existing_destination_stays(source):
     [
         ("nope.h5", "out.h5", "no such file"),
         ("in.h5", "text", "not an HDF5"),
-        ("in.h5", "no/o.h5", ""),
+        ("in.h5", "no/o.h5", "No such file or directory"),
+        ("in.h5", "/proc/o.h5", "the output cannot be written"),
     ],
 )
 def test_bad_files(source, source_file, target, words):
@@ -156,6 +161,94 @@ def test_bad_files(source, source_file, target, words):
     done = run("-p", "-i", source_file, "-o", target, "-s", "/relu/2", "-d", "/relu/2")
     assert done.exit_code == 2 and words in done.stderr
     assert len(done.stderr.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (("-d", "/mul/1/output/result/x"), "/mul/1/output/result is no group"),
+        (("-d", "/mul/1/output/result"), "there is an object /mul/1/output/result already"),
+        (("-d", "/soft/3/x"), "/soft/3 is a soft or external link"),
+        (("-d", "/outside/4/x"), "/outside/4 is a soft or external link"),
+    ],
+)
+@pytest.mark.parametrize("parents", [(), ("-p",)])
+def test_destinations_that_cannot_be(source, call, words, parents):
+    with h5py.File("out.h5", "w") as file, h5py.File(source) as inside:
+        for name in ("mul", "soft", "outside"):
+            inside.copy(name, file)
+    before = tree("out.h5")
+    done = run(*parents, "-i", source, "-o", "out.h5", "-s", "/relu/2", *call)
+    assert done.exit_code == 2 and words in done.stderr
+    assert "where: out.h5" in done.stderr
+    assert tree("out.h5") == before
+
+
+LIMITED = """
+import difflib, os, resource, sys  # difflib: click imports it late
+import compare.extract, compare.cli
+if sys.argv[1] == "size":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+elif os.getuid() == 0:  # whom no mode stops
+    os.setgroups([]), os.setuid(65534)
+sys.argv[1:] = sys.argv[2:]
+compare.cli.main()
+"""
+
+
+def limited(how, *arguments):
+    """The program with a limit on the size of files, or as a user with limited rights."""
+    return subprocess.run(
+        [sys.executable, "-c", LIMITED, how, "h5copy", *arguments],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_no_room_for_the_output(source, new):
+    with h5py.File("big.h5", "w") as file:
+        put(file, "op/1/output/x", np.ones(100_000))
+    if not new:
+        run("-p", "-i", source, "-o", "out.h5", "-s", "/relu/2", "-d", "/relu/2")
+    done = limited("size", "-p", "-i", "big.h5", "-o", "out.h5", "-s", "/op", "-d", "/op")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[:2] == [
+        "msaccucmp: error: the output cannot be written (File too large)", "  where: out.h5",
+    ]  # fmt: skip
+    assert os.path.exists("out.h5") is not new
+
+
+@pytest.mark.parametrize("how", ["read-only", "in a read-only directory"])
+def test_an_output_that_may_not_be_written(source, tmp_path, how):
+    os.chmod(source, 0o644)
+    if how == "read-only":
+        run("-p", "-i", source, "-o", "out.h5", "-s", "/relu/2", "-d", "/relu/2")
+        os.chmod("out.h5", 0o444)
+    tmp_path.chmod(0o555)
+    done = limited("rights", "-p", "-i", source, "-o", "out.h5", "-s", "/mul/1", "-d", "/mul/1")
+    tmp_path.chmod(0o755)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.splitlines()[:2] == [
+        "msaccucmp: error: the output cannot be written (Permission denied)", "  where: out.h5",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("locked", ["in.h5", "out.h5"])
+def test_a_locked_file_is_named(source, locked):
+    run("-p", "-i", source, "-o", "out.h5", "-s", "/relu/2", "-d", "/relu/2")
+    writer = (
+        "import h5py, sys; f = h5py.File(sys.argv[1], 'r+'); print('open', flush=True); input()"
+    )
+    environment = {**os.environ, "HDF5_USE_FILE_LOCKING": "TRUE"}
+    with subprocess.Popen(
+        [sys.executable, "-c", writer, locked],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+    ) as process:  # fmt: skip
+        assert process.stdout.readline() == "open\n"
+        done = run("-p", "-i", source, "-o", "out.h5", "-s", "/mul/1", "-d", "/mul/1")
+        process.communicate("\n")
+    assert done.exit_code == 2
+    assert "this file is locked" in done.stderr and f"where: {locked}" in done.stderr
 
 
 def test_version():

@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from compare import metrics
 from compare.metrics import Metrics, comparable, compare_arrays
 
 L = np.longdouble
@@ -217,6 +218,12 @@ EDGES = {
     "only agreed NaN": ([NAN], [NAN], [1, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
     "agreed infinity": ([INF, 2], [INF, 2], [1, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
     "other infinity": ([INF], [-INF], [NAN, INF, INF, INF, NAN, INF, INF, INF, INF, 0]),
+    "infinity and its opposite": (
+        [-INF, 1], [INF, 1], [NAN, INF, INF, INF, NAN, INF, INF, INF, INF, 0.5],
+    ),
+    "infinity in golden only": (
+        [1, 2], [INF, 2], [NAN, INF, INF, INF, NAN, INF, INF, INF, INF, 0.5],
+    ),
     "infinity against NaN": ([INF], [NAN], [NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, 0]),
     "golden NaN": ([1, 2], [NAN, 2], [NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, 0.5]),
     "constants": ([1, 1], [2, 2], [1, 1, 1, 0.5, 0, 1, 1, 0.5, 0.5, 0]),
@@ -224,7 +231,7 @@ EDGES = {
     "huge": ([1e38], [-1e38], [-1, 2e38, 2, 2, 0, 2e38, 2e38, 2, 2, 0]),
     "tiny": ([1e-30], [3e-30], [1, 2e-30, 2 / 3, 2 / 3, 0, 2e-30, 2e-30, 2 / 3, 2 / 3, 0]),
     "signed zeros": ([0.0], [-0.0], [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("x", "y", "expected"), EDGES.values(), ids=list(EDGES))
@@ -303,3 +310,30 @@ def test_shapes_must_agree():
 )
 def test_dtypes_that_are_compared(mine, golden, together):
     assert comparable(mine, golden) is together
+
+
+BLOCKED = ["f2", "f4", "f8", "?", "i1", "u2", "i4", "i8", "u8", "c8", "c16", ml_dtypes.bfloat16]
+
+
+@pytest.mark.parametrize("odd", [None, "same", "mine"])
+@pytest.mark.parametrize("dtype", BLOCKED, ids=lambda dtype: np.dtype(dtype).name)
+def test_blocks_do_not_show(monkeypatch, dtype, odd):
+    """An array of many blocks has the numbers that it has as one block."""
+    random = np.random.default_rng(1)
+    x, y = (random.normal(0, 3, 9000) for _ in range(2))
+    if np.dtype(dtype).kind in "c":
+        x, y = x + 1j * y[::-1], y - 2j * x
+    elif np.dtype(dtype).kind in "u?":
+        x, y = np.abs(x) * 9, np.abs(y) * 9
+    x, y = x.astype(dtype), y.astype(dtype)
+    y[5000:7000] = x[5000:7000]
+    if odd and np.dtype(dtype).kind not in "iub":
+        x[[3, 4500, 8999]] = np.nan, np.inf, np.nan
+        if odd == "same":
+            y[[3, 4500, 8999]] = x[[3, 4500, 8999]]
+    whole = compare_arrays(x, y)
+    monkeypatch.setattr(metrics, "_BLOCK", 2048)
+    parts = compare_arrays(x, y)
+    for name in whole.__slots__:
+        value = getattr(whole, name)
+        assert getattr(parts, name) == pytest.approx(value, rel=1e-12, nan_ok=True), name

@@ -136,10 +136,13 @@ def test_an_argument_of_the_same_name_comes_first(tmp_path):
 
 def test_unpaired_things_have_rows(tmp_path):
     mine = ["a/1/output/x", "a/1/output/mine", "only/2/output/x", "zz/3/input/x"]
-    golden = ["a/1/output/x", "a/1/output/gold", "other/2/output/x", "zz/3/input/x"]
+    golden = [
+        "a/1/input/gold", "a/1/output/x", "a/1/output/gold", "other/2/output/x", "zz/3/input/x",
+    ]  # fmt: skip
     assert pairs(tmp_path, mine, golden) == [
         (1, "/a/1/output/mine", None, "No data match with /a/1/output/mine in golden dump data."),
         (1, "/a/1/output/x", "/a/1/output/x", ""),
+        (1, None, "/a/1/input/gold", "No data match with /a/1/input/gold in my dump data."),
         (1, None, "/a/1/output/gold", "No data match with /a/1/output/gold in my dump data."),
         (2, None, None, "No data match with op:only in golden dump data."),
         (3, "/zz/3/input/x", "/zz/3/input/x", ""),
@@ -181,3 +184,62 @@ def test_records_without_tensors_have_no_rows(tmp_path):
     with open_dump(tmp_path / "x.h5") as left, open_dump(tmp_path / "x.h5") as right:
         assert len(left.records) == 1
         assert list(pair(left.records, right.records, golden_device=None, by_seqid=True)) == []
+
+
+OMITTED = [
+    # (left out, (index, my path, golden path) of its row for mine and for golden)
+    ("/a/1/input/w", (1, "/a/1/input/w", None), (1, None, "/a/1/input/w")),
+    ("/a/1/output/list/list_0", (1, "/a/1/output/list/list_0", None), None),
+    ("/a/1", (1, "/a/1", None), (1, None, "/a/1")),
+    ("/lost/2", (2, "/lost/2", None), (901, None, "/lost/2")),
+    ("/lost/2/input/w", (2, "/lost/2/input/w", None), (901, None, "/lost/2/input/w")),
+    ("the end", (901, "the end", None), (901, None, "the end")),
+    ("None", (901, "None", None), None),
+    ("/", (901, "/", None), None),
+    ("/a/b/c", (901, "/a/b/c", None), None),
+]
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize(("path", "mine", "golden"), OMITTED)
+def test_what_was_left_out_has_rows(tmp_path, path, mine, golden, both):
+    names = ["a/1/input/x", "a/1/output/x", "zz/900/output/x"]
+    opened = [
+        open_dump(dump(tmp_path / name, {n: np.zeros(2, "f4") for n in names}))
+        for name in ("m.h5", "g.h5")
+    ]
+    note = ((path, "sparse"),)
+    found = list(
+        pair(
+            *(side.records for side in opened), golden_device=CPU, by_seqid=False,
+            omitted=(note, note if both else ()),
+        )
+    )  # fmt: skip
+    rows = [(row.index, row.my_path, row.golden_path) for row in found if row.omitted]
+    assert rows[0] == mine and len(rows) == 1 + both
+    if both and golden:
+        assert rows[1] == golden
+    assert all("sparse" in row.reason for row in found if row.omitted)
+    assert [row.index for row in found] == sorted(row.index for row in found)
+    assert sum(bool(row.mine and row.golden) for row in found) == len(names)
+
+
+def test_what_was_left_out_keeps_its_place_in_the_count(tmp_path):
+    """The second call of three is lost in my dump; the third still belongs to the third."""
+    mine = dump(tmp_path / "m.h5", {f"a/{i}/output/x": np.zeros(1, "f4") for i in (1, 3)})
+    golden = dump(tmp_path / "g.h5", {f"a/{i}/output/x": np.zeros(1, "f4") for i in (1, 2, 3)})
+    with open_dump(mine) as left, open_dump(golden) as right:
+        found = pair(
+            left.records, right.records, golden_device=CPU, by_seqid=False,
+            omitted=([("/a/2", "disk full")], []),
+        )  # fmt: skip
+        paired = [(row.my_path, row.golden_path) for row in found if row.mine and row.golden]
+    assert paired == [(f"/a/{i}/output/x",) * 2 for i in (1, 3)]
+
+
+def test_inputs_left_out_do_not_matter_in_load_mode(tmp_path):
+    path = dump(tmp_path / "m.h5", {"a/1/output/x": np.zeros(1, "f4")})
+    with open_dump(path) as one:
+        note = [("/a/1/input/w", "sparse"), ("/a/1/output/y", "sparse")]
+        found = pair(one.records, one.records, golden_device=CPU, by_seqid=True, omitted=(note, []))
+        assert [row.my_path for row in found] == ["/a/1/output/y", "/a/1/output/x"]

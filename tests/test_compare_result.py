@@ -1,6 +1,7 @@
 """The csv: columns, numbers that keep their digits, cells that nothing runs, names never reused."""
 
 import csv
+import dataclasses
 import os
 import stat
 
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.engine import Row, Status
+from compare.metrics import Metrics
 from compare.result import COLUMNS, cells, inert, number, result_file, share
 from dumper.errors import DumpError
 
@@ -87,6 +89,23 @@ def test_a_share_is_one_only_when_it_is(value, text):
 
 
 @pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0.000"),
+        (0.001, "0.001"),
+        (-3.7e-05, "-3.700e-05"),
+        (1.25, "1.250"),
+        (2e16, "2.000e+16"),
+    ],
+)
+def test_means_and_deviations_keep_their_digits(value, text):
+    pair = (value, 0.5)
+    numbers = Metrics(1, 0, 0, 0, 0, pair, pair, 0, 0, 0, 0, 1.0, 6)
+    found = dict(zip(COLUMNS, cells(dataclasses.replace(row(), metrics=numbers)), strict=True))
+    assert found["StandardDeviation"] == f"({text};0.500),({text};0.500)"
+
+
+@pytest.mark.parametrize(
     "text",
     ["=1+1", "+1", "-1", "@SUM(A1)", "%x", "\t=1", " =1", "=cmd|' /C calc'!A0", "＝1", "a;=1+1"],
 )
@@ -141,6 +160,52 @@ def test_an_interrupted_comparison_leaves_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt), result_file(tmp_path) as result:
         result.add(row())
         raise KeyboardInterrupt
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_name_appears_when_it_is_complete(tmp_path):
+    with result_file(tmp_path) as result:
+        result.add(row())
+        assert [name.endswith(".csv") for name in os.listdir(tmp_path)] == [False]
+    assert os.listdir(tmp_path) == [result.path.name]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_name_that_was_taken_meanwhile_is_left_alone(tmp_path, monkeypatch, links):
+    if not links:
+
+        def no_links(*_):
+            raise OSError(1, "Operation not permitted")
+
+        monkeypatch.setattr(os, "link", no_links)
+    with result_file(tmp_path) as result:
+        (partial,) = os.listdir(tmp_path)
+        taken = (tmp_path / partial).with_suffix(".csv")
+        taken.write_text("mine")
+        result.add(row())
+    assert taken.read_text() == "mine"
+    assert result.path != taken and len(read(result.path)) == 1
+    assert sorted(os.listdir(tmp_path)) == sorted([taken.name, result.path.name])
+
+
+def test_two_results_at_a_time(tmp_path):
+    with result_file(tmp_path) as one, result_file(tmp_path) as other:
+        one.add(row(index=1))
+        other.add(row(index=2))
+    assert [read(result.path)[0]["Index"] for result in (one, other)] == ["1", "2"]
+
+
+def test_a_full_disk(tmp_path, monkeypatch):
+    """The error of a write is told as ours, and that of the block is its own."""
+    with pytest.raises(DumpError, match="No space left"), result_file(tmp_path) as result:
+        with open("/dev/full", "w") as full:
+            result._file.flush()
+            os.dup2(full.fileno(), result._file.fileno())
+        for _ in range(1000):
+            result.add(row())
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(OSError, match="of the block"), result_file(tmp_path):
+        raise OSError("of the block")
     assert os.listdir(tmp_path) == []
 
 

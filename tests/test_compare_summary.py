@@ -10,6 +10,7 @@ from compare.metrics import Metrics
 from compare.summary import WORST, Summary
 
 EQUAL, DIFFERS, UNPAIRED = Status.EQUAL, Status.DIFFERS, Status.UNPAIRED
+OTHER, ARGUMENT = Status.INCOMPARABLE, Status.ARGUMENT
 
 
 def row(seqid, side, status, red=0.0, absolute=0.0):
@@ -41,6 +42,8 @@ def test_counts():
 def test_nothing_differs_only_if_everything_was_compared():
     assert summary(row(1, "input", EQUAL)).nothing_differs
     assert not summary(row(1, "input", EQUAL), row(2, "output", UNPAIRED)).nothing_differs
+    assert not summary(row(1, "input", EQUAL), row(1, "input", ARGUMENT)).nothing_differs
+    assert not summary().nothing_differs
 
 
 @pytest.mark.parametrize(
@@ -55,13 +58,25 @@ def test_nothing_differs_only_if_everything_was_compared():
         # an input without partner is not known to be equal
         ([(1, "input", UNPAIRED), (1, "output", DIFFERS)], 1, None),
         ([(1, "input", EQUAL), (1, "output", EQUAL)], None, None),
+        # nor is one that only golden has, whose row comes last
+        ([(1, "output", DIFFERS), (1, "input", UNPAIRED), (2, "output", DIFFERS)], 1, 2),
+        # another argument is another input
+        ([(1, "input", EQUAL), (1, "input", ARGUMENT), (1, "output", DIFFERS)], 1, None),
+        # another shape on equal inputs is the op's own doing, and comes before what differs later
+        ([(1, "input", EQUAL), (1, "output", OTHER), (2, "output", DIFFERS)], 1, 1),
+        ([(1, "input", OTHER), (1, "output", DIFFERS), (2, "output", DIFFERS)], 1, 2),
+        # what has no partner goes apart, but is nobody's doing
+        ([(1, None, UNPAIRED), (2, "input", EQUAL), (2, "output", DIFFERS)], 1, 2),
+        ([(1, "output", UNPAIRED)], 1, None),
+        # a record of which a part was left out
+        ([(1, None, OTHER), (1, "output", DIFFERS)], 1, None),
         # what one record's inputs are says nothing of the next one's
         ([(1, "input", DIFFERS), (2, "output", DIFFERS)], 1, 2),
     ],
 )  # fmt: skip
 def test_where_it_first_goes_apart(rows, first, own):
     found = summary(*(row(*each) for each in rows))
-    assert (found.first_differing and found.first_differing.index) == first
+    assert (found.first and found.first.index) == first
     assert (found.first_own and found.first_own.index) == own
     if own:
         assert found.first_own.side == "output"

@@ -108,6 +108,15 @@ def test_a_dtype_argument_with_its_name(tmp_path):
             _ = arguments["odd"].value
 
 
+@pytest.mark.parametrize("text", [b"[[1, 2]]", b'["1"]', b'{"a": 1}', b"[null]", b"1", b"["])
+def test_a_list_of_numbers_holds_numbers(tmp_path, text):
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        put(file, "op/1/input/a", np.frombuffer(text, np.uint8), kind=Type.VEC_SCALAR)
+    with open_dump(tmp_path / "d.h5") as opened:
+        with pytest.raises(DumpError, match="list of numbers"):
+            _ = opened.records[0].arguments["a"].value
+
+
 def test_tensor_options_of_the_original(tmp_path):
     with h5py.File(tmp_path / "d.h5", "w") as file:
         options = {"DeviceType": np.int32(1), "DataType": np.int32(10), "RequiresGrad": np.int32(0)}
@@ -375,11 +384,29 @@ BAD_NODES = {
     ),
     "Type is text": (
         lambda f: f.create_dataset("op/2/output/x", data=1).attrs.__setitem__("Type", "0"),
-        "/op/2/output/x", "damaged",
+        "/op/2/output/x", "the attribute Type is no integer",
     ),
     "Type is a list": (
         lambda f: f.create_dataset("op/2/output/x", data=1).attrs.__setitem__("Type", [0, 0]),
-        "/op/2/output/x", "Type",
+        "/op/2/output/x", "the attribute Type has shape (2,)",
+    ),
+    "Type is empty": (
+        lambda f: f.create_dataset("op/2/output/x", data=1).attrs.__setitem__(
+            "Type", h5py.Empty("i4")
+        ),
+        "/op/2/output/x", "the attribute Type is no integer",
+    ),
+    "no dataspace": (
+        lambda f: f.create_dataset("op/2/output/x", data=h5py.Empty("f4")).attrs.__setitem__(
+            "Type", np.int32(0)
+        ),
+        "/op/2/output/x", "without a dataspace",
+    ),
+    "an argument without dataspace": (
+        lambda f: f.create_dataset("op/2/input/x", data=h5py.Empty("i8")).attrs.__setitem__(
+            "Type", np.int32(3)
+        ),
+        "/op/2/input/x", "without a dataspace",
     ),
     "a soft link": (
         lambda f: f.__setitem__("op/2/output/x", h5py.SoftLink("/op/1/output/x")),
@@ -415,6 +442,38 @@ def test_a_bad_node_costs_itself_only(tmp_path, add, path, reason):
         assert [(at, reason in why) for at, why in skipped] == [(path, True)]
     else:  # each level has one link too many, and that is all
         assert len(skipped) <= 30
+
+
+WRONG_ATTRIBUTES = {
+    "text": "1", "two": np.array([1, 1], "i4"), "a fraction": np.float32(1.5),
+    "empty": h5py.Empty("i4"), "huge": np.uint64(2**64 - 1), "negative": np.int32(-5),
+    "a matrix": np.ones((2, 2), "i4"), "a reference": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("value", WRONG_ATTRIBUTES.values(), ids=list(WRONG_ATTRIBUTES))
+@pytest.mark.parametrize(
+    "name", ["DataType", "DeviceType", "FormatType", "Stride", "LiveStride", "TorchDType"]
+)
+def test_an_attribute_of_a_wrong_kind_costs_only_itself(tmp_path, name, value):
+    values = np.arange(6, dtype="f4").reshape(2, 3)
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        put(file, "op/1/output/x", values).attrs[name] = file.ref if value is None else value
+    with open_dump(tmp_path / "d.h5") as opened:
+        (tensor,) = opened.records[0].outputs
+        assert opened.skipped == []
+        assert tensor.dtype == "float32"
+        np.testing.assert_array_equal(tensor.read(), values)
+
+
+@pytest.mark.parametrize(
+    "value", [np.array([0], "i4"), np.zeros((1, 1), "i8"), np.uint8(0), np.bool_(False)]
+)
+def test_a_type_of_one_element_counts(tmp_path, value):
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        put(file, "op/1/output/x", np.zeros(2, "f4")).attrs["Type"] = value
+    record, _ = only(tmp_path / "d.h5")
+    assert [tensor.path for tensor in record.outputs] == ["/op/1/output/x"]
 
 
 # Datasets whose values must not be read: (how to make /op/1/output/x, what the message says).
@@ -458,8 +517,9 @@ def test_values_that_must_not_be_read(tmp_path, make, words):
         make(file).attrs["Type"] = np.int32(0)
     with open_dump(tmp_path / "d.h5") as opened:
         (tensor,) = opened.records[0].outputs
-        with pytest.raises(DumpError, match=words) as caught:
-            tensor.read()
+        for read in (tensor.check, tensor.read) if words != "type" else (tensor.read,):
+            with pytest.raises(DumpError, match=words) as caught:
+                read()
     assert caught.value.where == "/op/1/output/x"
 
 
