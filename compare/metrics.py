@@ -116,7 +116,31 @@ def _integers(x: np.ndarray, y: np.ndarray) -> _Sums:
         distance = np.where(a > b, first - second, second - first)  # wraps to the exact distance
         k.first_pass_integers(a, b, distance, found.first)
     _second_pass(x, y, np.float64, found)
+    if x.size:
+        found.second[2:] = _shares_of_integers(x, y, found)
     return found
+
+
+def _shares_of_integers(x: np.ndarray, y: np.ndarray, found: _Sums) -> np.ndarray:
+    """The divergence's sums from exact distances to the minimum: 2 ** 63 apart from 2 ** 63 + 1."""
+    first = found.first.copy()
+    lows = x.min(), y.min()
+    for values, low, low_at, high_at in (
+        (x, lows[0], k.MINX, k.MAXX),
+        (y, lows[1], k.MINY, k.MAXY),
+    ):
+        first[low_at], first[high_at] = 0.0, float(int(values.max()) - int(low))
+    shifted = _Sums(first, found.counts, np.zeros(5), found.scales)
+    for a, b in _blocks(x, y):
+        parts = (_above(v, low).astype(np.float64) for v, low in zip((a, b), lows, strict=True))
+        k.second_pass(*parts, True, shifted.scales, first, shifted.second)
+    return shifted.second[2:]
+
+
+def _above(values: np.ndarray, low: np.integer) -> np.ndarray:
+    # As 64 unsigned bits, where the subtraction wraps to the exact distance.
+    wide = np.int64 if values.dtype.kind == "i" else np.uint64
+    return values.astype(wide).view(np.uint64) - np.asarray(low, wide).view(np.uint64)
 
 
 def _second_pass(x: np.ndarray, y: np.ndarray, wide: type, found: _Sums) -> None:

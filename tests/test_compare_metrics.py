@@ -5,7 +5,7 @@ import math
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -108,6 +108,8 @@ def test_float64(pair):
 
 
 @given(pairs_of(st.integers(-(2**63), 2**63 - 1), np.int64))
+@example((np.array([0, 0]), np.array([2**63 - 512, 2**63 - 511])))
+@example((np.array([-(2**63), 2**63 - 1]), np.array([2**63 - 2, 2**63 - 1])))
 def test_int64_is_exact(pair):
     x, y = pair
     found = compare_arrays(x, y)
