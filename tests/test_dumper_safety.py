@@ -1,0 +1,252 @@
+"""What goes wrong around a dump (disk, signals, forks, writers) costs the dump, never the step.
+
+Most of it in processes of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dumper import dumper, open_dump
+from dumper.tensors import bits_of
+
+
+def test_forked_children_write_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    script = f"""
+        import torch, dumper
+        from torch.utils.data import DataLoader, Dataset
+        class Data(Dataset):
+            def __len__(self): return 8
+            def __getitem__(self, i): return torch.full((3,), float(i)).exp()
+        with torch.utils.dumper(use_dump=True, dump_path={str(path)!r}):
+            total = sum(batch.sum() for batch in DataLoader(Data(), 2, num_workers=2))
+        print(float(total))
+    """
+    done = run_python(script)
+    assert done.returncode == 0, done.stderr
+    with open_dump(path) as dump:
+        assert dump.finished and dump.skipped == []
+        assert "exp" not in dump.by_ir
+        assert "sum" in dump.by_ir
+
+
+def run_python(script: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    root = str(Path(__file__).resolve().parent.parent)
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **options,
+    )
+
+
+def test_a_full_disk_stops_recording_not_training(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+
+    def limit() -> None:  # a file size limit fails writes as a full disk does
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+    script = f"""
+        import signal, torch, dumper
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        with torch.utils.dumper(use_dump=True, dump_path={str(path)!r}):
+            x = torch.zeros(1000)
+            for _ in range(1000):
+                x = x + 1
+        print(x.sum().item())
+    """
+    done = run_python(script, preexec_fn=limit)
+    assert done.stdout.strip() == "1000000.0", done.stderr
+    assert done.stderr.count("recording stopped at /add_Tensor/") == 1
+    with open_dump(path) as dump:
+        assert dump.finished is False
+        assert len(dump.records) >= 64
+        for entry in dump.records[1:]:
+            before, after = entry.inputs[0].read(), entry.outputs[0].read()
+            np.testing.assert_array_equal(before + 1, after)
+
+
+@pytest.mark.parametrize("made", ["before", "inside"])
+def test_compiled_functions_are_recorded_and_stay_compiled(made: str, tmp_path: Path) -> None:
+    script = f"""
+        import torch, dumper
+        compiled = []
+        def backend(graph, inputs):
+            compiled.append(graph)
+            return graph.forward
+        def make():
+            return torch.compile(lambda x: (x.sin() + 1).sum(), backend=backend, fullgraph=True)
+        x = torch.ones(3)
+        plain = (x.sin() + 1).sum()
+        if {made!r} == "before":
+            function = make()
+            function(x)
+        before = len(compiled)
+        with torch.utils.dumper(use_dump=True, dump_path={str(tmp_path / "x.h5")!r}):
+            if {made!r} == "inside":
+                function = make()
+            result = function(x)
+        assert torch.equal(result, plain)
+        assert len(compiled) == before, "compiled under the dumper"
+        assert torch.equal(function(x), plain)
+        assert len(compiled) == 1, "not compiled after it"
+    """
+    done = run_python(script)
+    assert done.returncode == 0, done.stderr
+    with open_dump(tmp_path / "x.h5") as dump:
+        assert [record.ir for record in dump.records] == ["sin", "add_Tensor", "sum"]
+
+
+def test_a_fault_of_recording_costs_one_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(tensor: torch.Tensor) -> Any:
+        if tensor.numel() == 7:
+            raise ArithmeticError("planted")
+        return bits_of(tensor)
+
+    monkeypatch.setattr("dumper.record.bits_of", broken)
+    with (
+        pytest.warns(RuntimeWarning, match="could not be stored, the first /ones/5: Arithm"),
+        dumper(use_dump=True, dump_path=tmp_path / "x.h5"),
+    ):
+        results = [torch.ones(n).exp().sum().item() for n in (3, 7, 5)]
+    assert results == pytest.approx([n * np.e for n in (3, 7, 5)])
+    with open_dump(tmp_path / "x.h5") as dump:
+        assert dump.finished
+        assert [r.outputs[0].shape for r in dump.by_ir["ones"] if r.outputs] == [(3,), (5,)]
+
+
+def test_two_writers_never_share_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    other = f"""
+        import torch, dumper
+        with torch.utils.dumper(use_dump=True, dump_path={str(path)!r}):
+            print(torch.ones(2).sum().item())
+    """
+    with dumper(use_dump=True, dump_path=path):
+        torch.ones(3).exp()
+        done = run_python(other)
+    assert done.stdout.strip() == "2.0"
+    assert "another process is writing this file" in done.stderr
+    with open_dump(path) as dump:
+        assert dump.finished
+        assert [record.ir for record in dump.records] == ["ones", "exp"]
+
+
+def test_a_killed_runs_journal_is_not_the_next_runs(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    (tmp_path / "x.h5.journal").write_bytes(b"of an earlier run")
+    with dumper(use_dump=True, dump_path=path):
+        torch.ones(3).exp()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x.h5"]
+
+
+def test_warnings_as_errors_do_not_end_the_step(tmp_path: Path) -> None:
+    script = f"""
+        import warnings, torch, dumper
+        warnings.simplefilter("error")
+        for i in range(2):
+            with torch.utils.dumper(use_dump=True, dump_path={str(tmp_path / "x.h5")!r}):
+                torch.empty(2, device="meta").exp()
+                print(torch.ones(2).sum().item())
+    """
+    done = run_python(script)
+    assert done.stdout.split() == ["2.0", "2.0"], done.stderr
+    assert done.returncode == 0
+    assert "values could not be stored" in done.stderr and "is kept" in done.stderr
+
+
+def test_a_disk_that_is_full_from_the_start(tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+    script = f"""
+        import signal, torch, dumper
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        with torch.utils.dumper(use_dump=True, dump_path={str(tmp_path / "x.h5")!r}):
+            print(torch.ones(2).sum().item())
+    """
+    done = run_python(script, preexec_fn=limit)
+    assert (done.returncode, done.stdout.strip()) == (0, "2.0"), done.stderr
+    assert done.stderr.count("recording stopped at /ones/1") == 1
+
+
+def test_an_interpreter_that_ends_inside_the_context(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    script = f"""
+        import torch, dumper
+        context = torch.utils.dumper(use_dump=True, dump_path={str(path)!r})
+        context.__enter__()
+        x = torch.ones(3)
+        for _ in range(99):
+            x = x + 1
+        print(x)
+    """
+    done = run_python(script)
+    assert done.returncode == 0, done.stderr
+    with open_dump(path) as dump:
+        assert dump.finished
+        assert len(dump.by_ir["add_Tensor"]) == 99
+
+
+def test_a_forked_child_may_have_its_own_dump(tmp_path: Path) -> None:
+    script = f"""
+        import os, torch, dumper
+        folder = {str(tmp_path)!r}
+        with torch.utils.dumper(use_dump=True, dump_path=folder + "/parent.h5"):
+            torch.ones(2).exp()
+            child = os.fork()
+            if not child:
+                with torch.utils.dumper(use_dump=True, dump_path=folder + "/child.h5"):
+                    torch.ones(2).sin()
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+    """
+    done = run_python(script)
+    assert done.returncode == 0, done.stderr
+    for name, op in (("parent", "exp"), ("child", "sin")):
+        with open_dump(tmp_path / f"{name}.h5") as dump:
+            assert dump.finished and [r.ir for r in dump.records] == ["ones", op]
+
+
+def test_ctrl_c_reaches_the_step_and_finishes_the_file(tmp_path: Path) -> None:
+    """Many times, at moments that move through the writing; none is lost, no file is spoilt."""
+    script = f"""
+        import os, signal, threading, time, torch, dumper
+        caught = 0
+        for i in range(25):
+            path = {str(tmp_path)!r} + f"/{{i}}.h5"
+            timer = threading.Timer(
+                0.02 + 0.0013 * i, os.kill, (os.getpid(), signal.SIGINT)
+            )
+            end = time.monotonic() + 20
+            try:
+                with torch.utils.dumper(use_dump=True, dump_path=path):
+                    x = torch.zeros(50)
+                    timer.start()
+                    while time.monotonic() < end:
+                        x = x + 1
+            except KeyboardInterrupt:
+                caught += 1
+            with dumper.open_dump(path) as dump:
+                assert dump.finished and not dump.skipped, i
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        print(caught)
+    """
+    done = run_python(script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "25", done.stderr
