@@ -10,8 +10,10 @@ import models
 import numpy as np
 import pytest
 import torch
+from digits_resnet import Step
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+import npu_core
 from dumper import dumper, open_dump
 from dumper.ops import op_of
 from dumper.record import tensors_in
@@ -391,3 +393,18 @@ def test_the_users_own_modes_see_none_of_our_work(device: str, tmp_path: Path) -
     assert seen[0] == seen[1]
     with open_dump(tmp_path / "x.h5") as dump:
         assert [r.ir for r in dump.records] == ["mul_Tensor", "sum"]
+
+
+@pytest.mark.parametrize("device", ["cpu", "npu"])
+def test_the_demos_step_is_unchanged(device: str, tmp_path: Path) -> None:
+    """On the 910A too, whose convolutions narrow their operands."""
+    with npu_core.use("910A"):
+        plain, dumped = Step(device), Step(device)
+        loss = plain()
+        with dumper(use_dump=True, dump_path=tmp_path / "x.h5"):
+            assert same(loss, dumped())
+        pairs = zip(plain.model.parameters(), dumped.model.parameters(), strict=True)
+        for one, other in pairs:
+            assert same(one.detach(), other.detach()) and same(one.grad, other.grad)
+        buffers = zip(plain.model.buffers(), dumped.model.buffers(), strict=True)
+        assert all(same(one, other) for one, other in buffers)
