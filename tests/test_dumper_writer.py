@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from dumper import dumper, open_dump
+from dumper.journal import pages_of
 
 
 def dump(path: Path, step: object) -> Path:
@@ -104,8 +105,9 @@ with torch.utils.dumper(use_dump=True, dump_path={str(path)!r}):
         for i, record in enumerate(recorded.records):
             assert (record.seqid, record.phase) == (i + 1, "forward")
             np.testing.assert_array_equal(record.outputs[0].read(), np.full(50, i + 1, np.float32))
-    with h5py.File(path) as plain:  # readers that know no journal
-        assert len(plain.get("add_Tensor", ())) in (len(recorded.records), 0)
+    if not pages_of(str(path))[1]:  # not inside a flush: readers that know no journal see the same
+        with h5py.File(path) as plain:
+            assert len(plain.get("add_Tensor", ())) == len(recorded.records)
 
 
 def test_a_kill_inside_a_flush_is_read_through_the_journal(
