@@ -107,8 +107,7 @@ class Capture(TorchDispatchMode):
         record, recorded = counterpart
         result, computed = run_on_recorded(op, values, recorded)
         if op.needs_version_bump:
-            written = [t for i in op.written for t in tensors_in(values[i])]
-            torch.autograd.graph.increment_version([t for t in written if not t.is_inference()])
+            torch.autograd.graph.increment_version(_counted(op, values))
         self._store("outputs", record.path, op, recorded, computed)
         self._done(op, record.seqid)
         return result
@@ -190,16 +189,16 @@ class Capture(TorchDispatchMode):
 def _call(op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
     if not op.needs_version_bump:
         return op.func(*args, **kwargs)
-    values = op.bind(args, kwargs)
-    written = [t for i in op.written for t in tensors_in(values[i]) if not t.is_inference()]
+    # What torch leaves undone for in-place foreach ops while a dispatch mode is on.
+    written = _counted(op, op.bind(args, kwargs))
     before = [tensor._version for tensor in written]
     result = op.func(*args, **kwargs)
-    _bump(written, before)
-    return result
-
-
-def _bump(written: list[torch.Tensor], before: list[int]) -> None:
-    """Do what torch leaves undone for in-place foreach ops while a dispatch mode is on."""
     for tensor, version in zip(written, before, strict=True):
         if tensor._version == version:
             torch.autograd.graph.increment_version(tensor)
+    return result
+
+
+def _counted(op: Op, values: list[Any]) -> list[torch.Tensor]:
+    """The tensors a call writes that have a version counter."""
+    return [t for i in op.written for t in tensors_in(values[i]) if not t.is_inference()]

@@ -33,6 +33,7 @@ from .reader import Dump, open_dump
 
 _active: dumper | None = None
 _finished: set[str] = set()
+_said: set[str] = set()  # of those, whose second context was told that it records nothing
 
 
 class dumper:  # noqa: N801 - the original's name
@@ -152,10 +153,10 @@ class dumper:  # noqa: N801 - the original's name
         # An interpreter that ends inside the context finishes the file too.
         atexit.register(capture.finish)
         stack.callback(atexit.unregister, capture.finish)
-        # One thread, so one order of ops and one sequence of autograd node numbers.
         # Compiled functions run as written inside the context, and compiled again after it. Without
         # this fullgraph=True raises, and what is first run in here stays eager for good.
         stack.enter_context(torch.compiler.set_stance("force_eager"))
+        # One thread, so one order of ops and one sequence of autograd node numbers.
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         before = register_optimizer_step_pre_hook(lambda *_: capture.enter_optimizer(True))
         stack.callback(before.remove)
@@ -190,9 +191,6 @@ def _most_common(names: list[str]) -> str:
     counted = Counter(names).most_common()
     text = ", ".join(f"{name} ({count})" for name, count in counted[:5])
     return text + (", ..." if len(counted) > 5 else "")
-
-
-_said: set[str] = set()
 
 
 def _path(given: str | os.PathLike | None) -> str | None:

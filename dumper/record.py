@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from .dtypes import BY_NAME
 from .layout import MEMORY_FORMATS, SIDES, Type
 from .ops import Argument, Op
 from .tensors import TORCH_DTYPES, Unstorable, attributes_of, bits_of, row_of
@@ -126,28 +127,21 @@ def encode(argument: Argument | None, value: Any) -> tuple[Type, np.ndarray, str
     """
     scalar = argument is None or argument.is_scalar
     optional = argument is not None and argument.is_optional
-    if isinstance(value, torch.SymInt | torch.SymBool | torch.SymFloat):
-        value = value.node.guard_int("", 0) if isinstance(value, torch.SymInt) else float(value)
+    number = Type.OPT_SCALAR if optional else Type.SCALAR
+    if isinstance(value, torch.SymInt):
+        value = int(value)
+    elif isinstance(value, torch.SymBool | torch.SymFloat):
+        value = float(value)
     if isinstance(value, bool):
-        kind = (Type.OPT_SCALAR if optional else Type.SCALAR) if scalar else Type.BOOL
-        return kind, np.array(value, np.int8), None
+        return number if scalar else Type.BOOL, np.array(value, np.int8), None
     if isinstance(value, int):
         plain = Type.OPT_INT64 if optional else Type.I64
-        return (
-            ((Type.OPT_SCALAR if optional else Type.SCALAR) if scalar else plain),
-            _int64(value),
-            None,
-        )
+        return number if scalar else plain, _int64(value), None
     if isinstance(value, float):
         plain = Type.OPT_DOUBLE if optional else Type.DOUBLE
-        return (
-            ((Type.OPT_SCALAR if optional else Type.SCALAR) if scalar else plain),
-            np.array(value, "<f8"),
-            None,
-        )
+        return number if scalar else plain, np.array(value, "<f8"), None
     if isinstance(value, complex):
-        kind = Type.OPT_SCALAR if optional else Type.SCALAR
-        return kind, np.array((value.real, value.imag), [("r", "<f8"), ("i", "<f8")]), None
+        return number, np.array((value.real, value.imag), [("r", "<f8"), ("i", "<f8")]), None
     if isinstance(value, str):
         return Type.STRING, _bytes(value.encode()), None
     if isinstance(value, torch.dtype):
@@ -189,8 +183,6 @@ def _list_entry(
 
 
 def _dtype_entry(name: str) -> tuple[Type, np.ndarray, str | None]:
-    from .dtypes import BY_NAME
-
     row = BY_NAME[name]
     return Type.SCALAR_TYPE, np.array(row.code, np.int32), name if row.named else None
 

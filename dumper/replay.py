@@ -13,7 +13,7 @@ import torch
 
 from .errors import DumpError
 from .layout import MEMORY_FORMATS, Type
-from .ops import Argument, Op, op_of, overload_named
+from .ops import Argument, op_of, overload_named
 from .reader import Record
 from .stored import Tensor
 from .tensors import own_memory, tensor_of
@@ -33,13 +33,8 @@ def run(record: Record, device: str | torch.device = "cpu") -> Any:
             "use the torch that made the dump",
         )
     op = op_of(func)
-    return op.call(arguments_of(op, record, torch.device(device)))
-
-
-def arguments_of(op: Op, record: Record, device: torch.device) -> list[Any]:
-    """The recorded arguments in schema order, tensors on `device`. Raises DumpError."""
-    inputs = {tensor.name: tensor for tensor in record.inputs}
-    return [argument_of(argument, record, inputs, device) for argument in op.arguments]
+    inputs, place = {tensor.name: tensor for tensor in record.inputs}, torch.device(device)
+    return op.call([argument_of(argument, record, inputs, place) for argument in op.arguments])
 
 
 def members(argument: Argument, record: Record, inputs: dict[str, Tensor]) -> list[Tensor | None]:

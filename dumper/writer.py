@@ -75,11 +75,7 @@ class Writer:
         self, path: str, bits: np.ndarray, dtype: dtypes.DType, attributes: TensorAttributes
     ) -> None:
         """Store one tensor. bits: C-contiguous array of `dtype.bits`, any shape."""
-        dataset = h5d.create(
-            self._root, None, self._types[dtype.name], _space(bits.shape), _CONTIGUOUS
-        )
-        if bits.size:
-            dataset.write(h5s.ALL, h5s.ALL, bits, mtype=self._types[dtype.name])
+        dataset = self._dataset(self._types[dtype.name], bits)
         _int(dataset, b"Type", Type.TENSOR)
         _int(dataset, b"DataType", dtype.code)
         _int(dataset, b"DeviceType", attributes.device_type)
@@ -103,11 +99,7 @@ class Writer:
         if earlier is not None:
             self.same(path, earlier)
             return
-        dataset = h5d.create(
-            self._root, None, h5t.py_create(value.dtype), _space(value.shape), _CONTIGUOUS
-        )
-        if value.size:
-            dataset.write(h5s.ALL, h5s.ALL, value)
+        dataset = self._dataset(h5t.py_create(value.dtype), value)
         _int(dataset, b"Type", kind)
         if dtype_name is not None:
             _text(dataset, b"TorchDType", dtype_name)
@@ -168,6 +160,15 @@ class Writer:
         lines.resize((start + len(text),))
         lines[start:] = np.frombuffer(text, np.uint8)
 
+    def _dataset(self, kind: h5t.TypeID, values: np.ndarray) -> h5d.DatasetID:
+        """Write values, which have the layout of `kind`, to a dataset that no name leads to yet."""
+        shape = values.shape
+        space = h5s.create_simple(shape) if shape else _SCALAR
+        dataset = h5d.create(self._root, None, kind, space, _CONTIGUOUS)
+        if values.size:
+            dataset.write(h5s.ALL, h5s.ALL, values, mtype=kind)
+        return dataset
+
     def _link(self, dataset: h5d.DatasetID, path: str) -> None:
         h5o.link(dataset, self._root, path.encode(), lcpl=_PARENTS)
 
@@ -183,10 +184,6 @@ class TensorAttributes:
         self.device_type = device_type
         self.format_type = format_type
         self.live_stride = live_stride
-
-
-def _space(shape: tuple[int, ...]) -> h5s.SpaceID:
-    return h5s.create_simple(shape) if shape else _SCALAR
 
 
 def _int(dataset: h5d.DatasetID, name: bytes, value: int) -> None:
