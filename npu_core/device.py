@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.utils import backend_registration
 
-from . import faults, kernels, memory, numerics
+from . import faults, kernels, memory, options, status
 
 _NAME = "npu"
 _libraries: list[torch.library.Library] = []  # kernels live as long as their library object
@@ -34,10 +34,10 @@ def register(profile: str | None = None) -> None:
                           stacklevel=3)  # fmt: skip
         return
     name = profile if profile is not None else os.environ.get("NPU_CORE") or "910A"
-    numerics.check(name)
+    options.check(name)
     if _libraries:
         if profile is not None:
-            numerics.set_profile(profile)
+            options.set_profile(profile)
         return
     if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
         raise RuntimeError(
@@ -45,7 +45,7 @@ def register(profile: str | None = None) -> None:
             f"{torch.__version__}"
         )
     _claim_device()
-    numerics.set_profile(name)
+    options.set_profile(name)
 
 
 def _claim_device() -> None:
@@ -64,27 +64,29 @@ def _claim_device() -> None:
     # autocast("npu") has no op lists yet: let ops pass
     autocast = torch.library.Library("_", "IMPL", "AutocastPrivateUse1")
     autocast.fallback(torch.library.fallthrough_kernel)
-    _libraries.extend((aten, autocast))
+    npu = torch.library.Library("npu", "FRAGMENT")
+    status.register(npu)
+    _libraries.extend((aten, autocast, npu))
 
 
 def use(profile: str) -> AbstractContextManager[None]:
     """Switch the profile now; leaving the returned context manager switches back."""
-    before = numerics.profile()
-    numerics.set_profile(profile)
+    before = options.snapshot()
+    options.set_profile(profile)
     return _restore(before)
 
 
 @contextmanager
-def _restore(profile: str) -> Iterator[None]:
+def _restore(saved: tuple[str, dict[str, str]]) -> Iterator[None]:
     try:
         yield
     finally:
-        numerics.set_profile(profile)
+        options.restore(saved)
 
 
 def profile() -> str:
     """The profile in force."""
-    return numerics.profile()
+    return options.profile()
 
 
 def fault(

@@ -21,7 +21,7 @@ from functools import partial
 
 import torch
 
-from . import faults, memory, numerics, random, rnn, signature
+from . import faults, memory, numerics, options, random, rnn, signature, vector
 
 _NPU, _CPU = "npu", torch.device("cpu")
 _CPU_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
@@ -96,8 +96,9 @@ def _kernel(op: torch._ops.OpOverload, name: str, composite: bool) -> Callable |
         run = random.with_generator(run, sig.generator)
     elif draws:
         run = random.with_state(run)
+    watch = vector.watch(op, name, sig)
     full = f"{name}.{op._overloadname}"
-    kernel = built[full] = _boxed(full, run, _unseen(op), sig, *_aliases(op, name))
+    kernel = built[full] = _boxed(full, run, _unseen(op), sig, watch, *_aliases(op, name))
     return kernel
 
 
@@ -120,13 +121,14 @@ def _boxed(
     run: Callable,
     with_numbers: Callable,
     sig: signature.Signature,
+    watch: vector.Watch | None,
     to_cpu: Callable,
     to_npu: Callable,
 ) -> Callable:
     """The function the dispatcher calls for one op."""
     tensors, lists, returned = sig.tensors, sig.lists, sig.returned
     own = returned[0] if returned else None
-    planted = faults.planted
+    planted, live = faults.planted, options.live
     # In-place foreach ops bump no version above the kernels: on CPU the ops inside them do, here
     # those run on aliases.
     foreach, own_list = full.startswith("_foreach_"), sig.written[0] if sig.written else 0
@@ -155,7 +157,10 @@ def _boxed(
                 f"aten::{full}: expected all tensors on npu, but one of rank > 0 is on another "
                 "device; move it with .npu()"
             ) from None
-        out = compute(*moved, **given)
+        if watch is None or not live.saturating or stay:
+            out = compute(*moved, **given)
+        else:
+            out = watch(compute, args, moved, given)
         if returned is None:
             if isinstance(out, torch.Tensor):
                 if not stay:

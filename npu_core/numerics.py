@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import torch
 
+from . import options
 from .signature import Signature
 
 # Operands of the cube, by op name without overload or trailing underscore. Bias and `self` of the
@@ -73,26 +74,7 @@ PROFILES = {
     "910A": Profile(_through_half, _through_half, {_HALF: to_half}),
     "910B": Profile(None, to_hf32, {d: lambda x, d=d: x.to(d) for d in (_HALF, torch.bfloat16)}),
 }
-_current = "910A"
 
-
-def profile() -> str:
-    """The name of the profile in force."""
-    return _current
-
-
-def check(name: str) -> str:
-    """The name itself. Raises ValueError naming the valid profiles."""
-    if name not in PROFILES:
-        valid = ", ".join(sorted(PROFILES))
-        raise ValueError(f"unknown npu_core profile {name!r}: choose one of {valid}")
-    return name
-
-
-def set_profile(name: str) -> None:
-    """Put a profile in force, for all threads."""
-    global _current
-    _current = check(name)
 
 
 def through_cube(op: torch._ops.OpOverload, run: Callable, signature: Signature) -> Callable:
@@ -105,9 +87,9 @@ def through_cube(op: torch._ops.OpOverload, run: Callable, signature: Signature)
         kind, run = "convolution", _bias_gradient_apart(run, names.index("output_mask"))
 
     def computed(*args, **kwargs):
-        if _current == "exact":
+        if not options.live.emulating:
             return run(*args, **kwargs)
-        chip = PROFILES[_current]
+        chip = PROFILES[options.profile()]
         with torch._C.DisableTorchFunction():
             dtype = args[operands[0]].dtype
             if dtype in chip.leave:

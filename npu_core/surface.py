@@ -1,35 +1,77 @@
 """`torch.npu`: what migration scripts and PyTorch itself ask of the device's module.
 
 This module is registered as `torch.npu`. There is one device, its work is done when a call returns,
-and its memory is the host's, so streams and synchronisation have nothing to wait for.
+and its memory is the host's. The names come from files of one idea each: `streams`, `host_memory`,
+`tensor_types`, `acl_dump`, `status`, `options`, and `accepted` for calls without effect here.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
+import types
+import warnings
+from dataclasses import dataclass
 
 import torch
 
 from . import device as _npu_core_device  # noqa: F401 (how another copy of the package finds us)
+from . import host_memory as _host_memory
 from . import memory as _memory
-from . import numerics as _numerics
+from . import options as _options
 from . import random as _random
+from . import status as _status
+from .accepted import (  # noqa: F401
+    disable_graph_mode,
+    enable_graph_mode,
+    global_step_inc,
+    iteration_end,
+    iteration_start,
+    launch_graph,
+    prof_finalize,
+    prof_init,
+    prof_start,
+    prof_stop,
+    profile,
+    profileConfig,
+    set_aoe,
+    set_compile_mode,
+    set_mm_bmm_format_nd,
+    set_start_fuzz_compile_step,
+    stress_detect,
+)
+from .acl_dump import finalize_dump, init_dump, register_dump, set_dump  # noqa: F401
+from .host_memory import (  # noqa: F401
+    empty_cache,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_stats,
+    reset_max_memory_allocated,
+    reset_peak_memory_stats,
+)
+from .options import conv, get_option, is_bf16_supported, matmul, set_option  # noqa: F401
+from .status import check_overflow as npu_check_overflow  # noqa: F401
+from .status import clear_overflow_flag as clear_npu_overflow_flag  # noqa: F401
+from .status import get_overflow_flag as get_npu_overflow_flag  # noqa: F401
+from .streams import Device as _Device
+from .streams import (  # noqa: F401
+    Event,
+    Stream,
+    StreamContext,
+    current_stream,
+    default_stream,
+    set_stream,
+    stream,
+)
+from .streams import index as _index
+from .tensor_types import TYPES as _TYPES
+
+globals().update(_TYPES)  # FloatTensor and its like
 
 _announced = False
-_Device = int | str | torch.device | None
-
-
-def _index(device: _Device) -> int:
-    """The index a device argument means. Raises RuntimeError for one that is not emulated."""
-    if device is None:
-        return 0
-    if not isinstance(device, int):
-        given = torch.device(device)
-        if given.type != "npu":
-            raise RuntimeError(f"expected an npu device, got {given}: name npu or npu:0")
-        device = given.index or 0
-    _memory.check_index(device)
-    return device
 
 
 def _lazy_init() -> None:
@@ -38,7 +80,7 @@ def _lazy_init() -> None:
     if not _announced:
         _announced = True
         logging.getLogger("npu_core").warning(
-            "emulated Ascend NPU, profile %s; not real hardware", _numerics.profile()
+            "emulated Ascend NPU, profile %s; not real hardware", _options.profile()
         )
 
 
@@ -97,36 +139,6 @@ def synchronize(device: _Device = None) -> None:
     _index(device)
 
 
-class Stream:
-    """The device's only queue; every op has finished when its call returns."""
-
-    def __init__(self, device: _Device = None, priority: int = 0) -> None:
-        self.device = torch.device("npu", _index(device))
-        self.priority = priority
-
-    def synchronize(self) -> None:
-        """Wait for the stream: nothing is ever pending."""
-
-    def query(self) -> bool:
-        """True: all work is done."""
-        return True
-
-
-_stream: Stream | None = None
-
-
-def current_stream(device: _Device = None) -> Stream:
-    """The stream in use; there is only one."""
-    global _stream
-    _index(device)
-    if _stream is None:
-        _stream = Stream()
-    return _stream
-
-
-default_stream = current_stream
-
-
 def manual_seed(seed: int) -> None:
     """Seed the device's random numbers; `torch.manual_seed` does so too."""
     _random.generator.manual_seed(int(seed))
@@ -160,13 +172,15 @@ def set_rng_state(new_state: torch.Tensor, device: _Device = "npu") -> None:
     _random.generator.set_state(new_state)
 
 
-def empty_cache() -> None:
-    """Release cached memory: the emulator keeps none."""
+def get_rng_state_all() -> list[torch.Tensor]:
+    """The states of all devices: of one."""
+    return [get_rng_state()]
 
 
-def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Whether the chip of the profile has bfloat16; 910A has not."""
-    return _numerics.profile() != "910A"
+def set_rng_state_all(new_states: list[torch.Tensor]) -> None:
+    """Restore what `get_rng_state_all` took."""
+    for index, state in enumerate(new_states):
+        set_rng_state(state, index)
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
@@ -177,9 +191,28 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
 def get_device_name(device: _Device = None) -> str:
     """The chip of the profile, marked as emulated."""
     _index(device)
-    name = _numerics.profile()
+    name = _options.profile()
     chip = "exact CPU numerics" if name == "exact" else name
     return f"Ascend {chip} (emulated by npu_core)"
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """What `get_device_properties` tells: the name, and the host's memory in bytes."""
+
+    name: str
+    total_memory: int
+
+
+def get_device_properties(device: _Device = None) -> DeviceProperties:
+    """Name and memory of the device."""
+    return DeviceProperties(get_device_name(device), _host_memory.mem_get_info(device)[1])
+
+
+def get_device_capability(device: _Device = None) -> None:
+    """None with a warning, as on the real device: an NPU has no compute capability."""
+    _index(device)
+    warnings.warn("an npu has no compute capability: None is returned", stacklevel=2)
 
 
 def get_npu_format(tensor: torch.Tensor) -> int:
@@ -191,3 +224,27 @@ def get_npu_format(tensor: torch.Tensor) -> int:
         where = tensor.device if isinstance(tensor, torch.Tensor) else type(tensor).__name__
         raise TypeError(f"get_npu_format needs a tensor on npu, got one on {where}")
     return {5: 30, 4: 0}.get(tensor.dim(), 2)
+
+
+class _Config:
+    """`torch.npu.config`."""
+
+    @property
+    def allow_internal_format(self) -> bool:
+        """Whether weights may be stored in the chip's own formats: by default on 910A only."""
+        value = _options.get_option("ALLOW_INTERNAL_FORMAT")
+        return _options.profile() == "910A" if value is None else value == "enable"
+
+    @allow_internal_format.setter
+    def allow_internal_format(self, value: bool) -> None:
+        _options.set_option({"ALLOW_INTERNAL_FORMAT": "enable" if value else "disable"})
+
+
+config = _Config()
+
+utils = types.ModuleType("torch.npu.utils", "The helpers scripts import from `torch.npu.utils`.")
+utils.is_support_inf_nan = _options.is_support_inf_nan
+utils.npu_check_overflow = _status.check_overflow
+utils.get_npu_overflow_flag = _status.get_overflow_flag
+utils.clear_npu_overflow_flag = _status.clear_overflow_flag
+sys.modules[utils.__name__] = utils

@@ -42,12 +42,15 @@ class Block(nn.Module):
         return x + self.mlp(self.norm2(x))
 
 
-def make(layers: int) -> tuple[nn.Module, Callable[[], None]]:
-    """The model (d 256, 4 heads, vocabulary 1000) and its step on a batch of 4 x 64."""
+def make(
+    layers: int, width: int = 256, device: str = "cpu", batch: tuple[int, int] = (4, 64)
+) -> tuple[nn.Module, Callable[[], None]]:
+    """The model (4 heads, vocabulary 1000) and its step on a batch of sequences."""
     torch.manual_seed(0)
-    blocks = [Block(256, 4) for _ in range(layers)]
-    model = nn.Sequential(nn.Embedding(1000, 256), *blocks, nn.Linear(256, 1000))
-    tokens, targets = torch.randint(0, 1000, (4, 64)), torch.randint(0, 1000, (256,))
+    blocks = [Block(width, 4) for _ in range(layers)]
+    model = nn.Sequential(nn.Embedding(1000, width), *blocks, nn.Linear(width, 1000)).to(device)
+    tokens = torch.randint(0, 1000, batch).to(device)
+    targets = torch.randint(0, 1000, (batch[0] * batch[1],)).to(device)
 
     def step() -> None:
         model.zero_grad()
