@@ -30,8 +30,8 @@ from .writer import Writer
 class Capture(TorchDispatchMode):
     """Records every op of this thread into one file; in load mode runs them on recorded inputs.
 
-    path: the dump file, created at the first record. environment: stored with it. loader:
-    counterparts to feed, or None to record freely.
+    path: the dump file, created at the first record. environment: stored with it, and again at the
+    end, since it may grow. loader: counterparts to feed, or None to record freely.
     """
 
     @classmethod
@@ -171,6 +171,7 @@ class Capture(TorchDispatchMode):
                     writer.line("unmatched", {"ir": ir})
             try:
                 if not self._stopped:
+                    writer.environment(self._environment)
                     writer.close()
             except Exception as reason:  # noqa: BLE001 - as in _guarded
                 self._stop("the end", reason)

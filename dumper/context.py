@@ -26,7 +26,7 @@ from torch.optim.optimizer import (
 )
 
 from .capture import Capture
-from .environment import describe_run
+from .environment import describe_run, faults_listed
 from .errors import warn
 from .load import Loader
 from .reader import Dump, open_dump
@@ -106,9 +106,8 @@ class dumper:  # noqa: N801 - the original's name
         if loading:
             self._source = open_dump(self.load_file_path)
             loader = Loader(self._source)
-        self._capture = Capture(
-            os.path.abspath(self.path), describe_run("load" if loading else "dump"), loader
-        )
+        self._environment = describe_run("load" if loading else "dump")
+        self._capture = Capture(os.path.abspath(self.path), self._environment, loader)
         self._loader = loader
         self._process = os.getpid()
         try:
@@ -162,6 +161,7 @@ class dumper:  # noqa: N801 - the original's name
         stack.callback(before.remove)
         after = register_optimizer_step_post_hook(lambda *_: capture.enter_optimizer(False))
         stack.callback(after.remove)
+        stack.enter_context(faults_listed(self._environment))
         stack.enter_context(capture)
 
     def _say_kept(self) -> None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import h5py
@@ -35,6 +37,21 @@ def describe_run(mode: str) -> dict[str, Any]:
     if npu is not None and npu.is_available():
         found["npu"] = {"device": npu.get_device_name(), "torch_npu": _version_of("torch_npu")}
     return found
+
+
+@contextmanager
+def faults_listed(environment: dict[str, Any]) -> Iterator[None]:
+    """Keep environment["npu"]["faults"] true: wrong ops planted in the emulated npu, also later.
+
+    Each as its op, change (the kind, or the callable's name), nth, when (a name) and seed. Nothing
+    is listed where npu_core did not register the device; it is never imported for this.
+    """
+    emulator = getattr(getattr(torch, "npu", None), "_npu_core_device", None)
+    if emulator is None:
+        yield
+        return
+    with emulator.faults.witnessed(environment["npu"].setdefault("faults", [])):
+        yield
 
 
 def _version_of(module: str) -> str | None:

@@ -54,7 +54,7 @@ class Writer:
             raise
 
     def _begin(self, environment: dict[str, Any]) -> None:
-        self._file = None
+        self._file = self._environment = None
         self._file = h5py.File(self._raw, "w", libver=("v108", "v110"))
         self._root = self._file.id
         self._types = {name: dtypes.file_type(dtype) for name, dtype in dtypes.BY_NAME.items()}
@@ -62,7 +62,7 @@ class Writer:
         self._arguments: dict[tuple, str] = {}  # where a small argument is stored already
         root = self._file.attrs
         root["FormatVersion"] = np.int32(FORMAT_VERSION)
-        root["Environment"] = json.dumps(environment, sort_keys=True)
+        self.environment(environment)
         root["Finished"] = np.int32(0)
         self.flush()
 
@@ -70,6 +70,12 @@ class Writer:
     def failed(self) -> bool:
         """Whether a write did not reach the file; then nothing more can."""
         return self._raw.failed
+
+    def environment(self, environment: dict[str, Any]) -> None:
+        """Store what the reader needs to know of the run, in place of what was stored before."""
+        text = json.dumps(environment, sort_keys=True)
+        if text != self._environment:
+            self._file.attrs["Environment"] = self._environment = text
 
     def tensor(
         self, path: str, bits: np.ndarray, dtype: dtypes.DType, attributes: TensorAttributes

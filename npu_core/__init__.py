@@ -10,10 +10,13 @@ imported by the user under another), so everything with state asks the copy that
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .faults import Fault
 
 __all__ = ["fault", "profile", "register", "use"]
 
@@ -52,17 +55,28 @@ def profile() -> str:
 
 
 def fault(
-    op: str, change: Callable[[Any], Any], nth: int | None = None
-) -> AbstractContextManager[None]:
-    """Within the block, let chosen calls of one aten op on npu return `change(output)`.
+    op: str,
+    change: Callable[[Any], Any] | str,
+    nth: int | Collection[int] | None = None,
+    when: Callable[..., bool] | None = None,
+    seed: int = 0,
+) -> AbstractContextManager[Fault]:
+    """Within the block, let chosen calls of one aten op on npu return something wrong.
 
     op: aten name with or without overload (`mm`, `add.Tensor`); without one, every overload.
     change: from the op's output (one tensor, or a tuple or list of them) to what it returns
-    instead, of the same structure; a result written in place or to `out=` is overwritten.
-    nth: which call to change, counted from 1 within the block; None changes every call.
-    Raises ValueError for an op that has no kernel on npu and for nth < 1.
+    instead, of the same structure; or a named kind, such as `sign_flip` (docs/npu_core.md lists
+    them). A result written in place or to `out=` is overwritten.
+    nth: which calls to change, counted from 1 within the block; None changes every call.
+    when: called as `when(*args, **kwargs)` with all the op's arguments before it runs; only calls
+    for which it holds are changed, and counted by nth.
+    seed: chooses the element or row of the kinds that change one.
+    The block's value tells `calls` and `applied`, the numbers of the calls that were changed.
+    Leaving the block warns if no call, or not each of nth, was changed.
+    Raises ValueError for an op that has no kernel on npu, an unknown kind, one that needs what the
+    op has not, and for nth < 1. A call that a kind cannot change raises RuntimeError.
     """
-    return _owner().fault(op, change, nth)
+    return _owner().fault(op, change, nth, when, seed)
 
 
 if "torch" in sys.modules:
