@@ -10,14 +10,27 @@ from __future__ import annotations
 import importlib.util
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch.utils import backend_registration
 
-from . import faults, kernels, memory, options, status
+from . import (
+    accelerator,
+    amp,
+    compile,
+    faults,
+    kernels,
+    memory,
+    options,
+    pinning,
+    random,
+    refused,
+    status,
+    storage,
+)
 
 _NAME = "npu"
 _libraries: list[torch.library.Library] = []  # kernels live as long as their library object
@@ -27,7 +40,7 @@ _real_npu_said = False
 def register(profile: str | None = None) -> None:
     """Make `npu` a device of this process; see `npu_core.register`."""
     global _real_npu_said
-    if importlib.util.find_spec("torch_npu") is not None:
+    if not _libraries and importlib.util.find_spec("torch_npu") is not None:
         if not _real_npu_said:
             _real_npu_said = True
             warnings.warn("torch_npu is installed: it is used, npu_core emulates nothing",
@@ -49,24 +62,38 @@ def register(profile: str | None = None) -> None:
 
 
 def _claim_device() -> None:
-    from . import guard, surface  # surface imports this module: so another copy of us finds us
+    # Here: surface imports this module, so that another copy of us finds us.
+    from . import guard, hccl, import_hook, surface, tensor_methods
 
     backend_registration._setup_privateuseone_for_python_backend(
         _NAME, backend_module=surface, device_guard=guard.Guard()
     )
-    guard.raise_what_was_taken()
+    guard.wrap_engine()
     backend_registration.generate_methods_for_privateuse1_backend(
         for_tensor=False, for_module=False, for_packed_sequence=False, for_storage=True
     )
     memory.claim_storages()
+    memory.claim_dlpack()
+    random.claim_generators()
+    compile.run_npu_graphs_eagerly()
     aten = torch.library.Library("aten", "IMPL", "PrivateUse1")
     kernels.register(aten)
-    # autocast("npu") has no op lists yet: let ops pass
-    autocast = torch.library.Library("_", "IMPL", "AutocastPrivateUse1")
-    autocast.fallback(torch.library.fallthrough_kernel)
+    called_by_cpp = (guard.Guard.type_, torch.autograd._engine_run_backward)
+    compile.hide_from_dynamo([*called_by_cpp, *kernels.built.values()])
+    on_cpu = torch.library.Library("aten", "IMPL", "CPU")
+    pinning.register(on_cpu)
+    tensor_methods.claim(aten)
     npu = torch.library.Library("npu", "FRAGMENT")
     status.register(npu)
-    _libraries.extend((aten, autocast, npu))
+    storage.register(npu)
+    storage.claim_modules()
+    c10d = torch.library.Library("c10d", "IMPL", "PrivateUse1")
+    hccl.register(c10d)
+    if os.environ.get("NPU_CORE"):
+        import_hook.install()
+    _libraries.extend(
+        (aten, on_cpu, *amp.claim(), npu, c10d, *accelerator.libraries(), *refused.libraries())
+    )
 
 
 def use(profile: str) -> AbstractContextManager[None]:
@@ -90,8 +117,12 @@ def profile() -> str:
 
 
 def fault(
-    op: str, change: Callable[[Any], Any], nth: int | None = None
-) -> AbstractContextManager[None]:
+    op: str,
+    change: Callable[[Any], Any] | str,
+    nth: int | Collection[int] | None = None,
+    when: Callable[..., bool] | None = None,
+    seed: int = 0,
+) -> AbstractContextManager[faults.Fault]:
     """Plant a fault; see `npu_core.fault`."""
     ops = kernels.overloads(op)
     if not ops:
@@ -99,4 +130,4 @@ def fault(
             f"no kernel on npu is named {op!r}: views and composite ops (such as linear) have "
             "none; name an aten op that computes, such as mm or add.Tensor"
         )
-    return faults.plant(ops, change, nth)
+    return faults.plant(faults.Fault(op, ops, change, nth, when, seed))

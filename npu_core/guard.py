@@ -1,16 +1,22 @@
-"""The device guard, and how an exception in backward gets past it.
+"""The device guard, and what our device needs of autograd's engine.
 
+An exception in backward must get past the guard.
 Autograd's engine holds a stream guard around every node. While it unwinds from a Python exception
 (a tensor hook raised, Ctrl-C came inside a dispatch mode) that guard asks ours for its device type,
 which is Python: called with an error pending it fails, in a function that must not, and the process
 aborts. So `type_` takes the pending error out of the interpreter, and the call that ran the engine,
 which now ends in an error without a cause, raises what was taken.
+
+The engine makes one thread a device at its first run and none later. If a backward ran before the
+device was registered there is no thread for npu, and the engine fails an assertion. So then all of
+backward runs on the caller's thread, as `torch.autograd.set_multithreading_enabled(False)` has it.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -43,16 +49,52 @@ def _keep() -> None:
     _taken.append(_error[1].value.with_traceback(_error[2].value if _error[2] else None))
 
 
-def raise_what_was_taken() -> None:
-    """Let every run of autograd's engine raise the error that the guard had to take."""
+def wrap_engine() -> None:
+    """Let every run of autograd's engine find a thread, and raise the error the guard had to take.
+
+    Called once, when the device is registered.
+    """
     run = torch.autograd.graph._engine_run_backward
+    without_thread = _WithoutThread(run)
 
     @functools.wraps(run)
     def engine_run_backward(*args: Any, **kwargs: Any) -> Any:
+        if without_thread():
+            with torch.autograd.set_multithreading_enabled(False):
+                return _run(run, args, kwargs)
         return _run(run, args, kwargs)
 
     torch.autograd.graph._engine_run_backward = engine_run_backward
     torch.autograd._engine_run_backward = engine_run_backward
+
+
+class _WithoutThread:
+    """Asks whether a backward ran before the device was registered.
+
+    The engine counts its runs over the whole process and tells each its number, from 0. So at the
+    first backward since then we run one of our own before it, over a leaf and no op.
+    """
+
+    def __init__(self, run: Callable) -> None:
+        self.run, self.lock = run, threading.Lock()
+        self.answer: bool | None = None
+        self.leaf = torch.zeros(1, device="cpu", requires_grad=True)
+        self.gradient = torch.zeros(1, device="cpu")
+
+    def __call__(self) -> bool:
+        if self.answer is None:
+            with self.lock:
+                if self.answer is None:
+                    self.answer = self._first_run() > 0
+        return self.answer
+
+    def _first_run(self) -> int:
+        seen: list[int] = []
+        hook = self.leaf.register_hook(lambda _: seen.append(torch._C._current_graph_task_id()))
+        leaves = (self.leaf,)
+        self.run(leaves, (self.gradient,), False, False, leaves, accumulate_grad=False)
+        hook.remove()
+        return seen[0]
 
 
 def _run(run: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -21,7 +21,7 @@ from functools import partial
 
 import torch
 
-from . import faults, memory, numerics, options, random, rnn, signature, vector
+from . import accelerator, amp, cube, faults, losses, memory, options, random, signature, vector
 
 _NPU, _CPU = "npu", torch.device("cpu")
 _CPU_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
@@ -33,8 +33,14 @@ _MIXED = {
     "_unsafe_index", "_unsafe_index_put", "_ctc_loss", "_ctc_loss_backward",
 }  # fmt: skip
 # _unsafe_view returns its argument's memory though the schema marks no alias;
-# _pack_padded_sequence has results on two devices.
-_LEFT_COMPOSITE = {"_unsafe_view", "_pack_padded_sequence"}
+# _pack_padded_sequence has results on two devices; the others are made of ops of which some are the
+# cube's. Where those have a kernel for the CPU, it runs on npu tensors and calls the ops on npu.
+_LEFT_COMPOSITE = {
+    "_unsafe_view", "_pack_padded_sequence", "conv_tbc", "_euclidean_dist",
+    "_native_multi_head_attention", "_transformer_encoder_layer_fwd",
+    # These ask for the size of the storage; an alias has only what the tensor spans.
+    "_has_same_storage_numel", "_new_zeros_with_same_feature_meta",
+}  # fmt: skip
 # Answers which fused attention the device has: none, so that attention becomes plain ops.
 _MATH_ATTENTION = 0
 
@@ -61,13 +67,15 @@ def register(library: torch.library.Library) -> None:
     """Give every aten op that can run on a dense CPU tensor its kernel on npu."""
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     for full in torch._C._dispatch_get_all_op_names():
-        if not full.startswith("aten::") or has(full, "CompositeImplicitAutograd"):
+        composite = has(full, "CompositeImplicitAutograd") and not has(full, "CPU")
+        if composite or not full.startswith("aten::"):
             continue
         name, _, overload = full.removeprefix("aten::").partition(".")
+        overload = overload or "default"
         on_cpu = torch._C._dispatch_has_computed_kernel_for_dispatch_key(full, "CPU")
-        if not on_cpu and name not in rnn.CELLS:
+        if not on_cpu and f"{name}.{overload}" not in accelerator.OPS:
             continue
-        op = getattr(getattr(torch.ops.aten, name), overload or "default")
+        op = getattr(getattr(torch.ops.aten, name), overload)
         kernel = _kernel(op, name, any(has(full, key) for key in _COMPOSITE))
         if kernel is not None:
             library.m.impl(full.removeprefix("aten::"), "PrivateUse1", kernel, False)
@@ -86,20 +94,25 @@ def _kernel(op: torch._ops.OpOverload, name: str, composite: bool) -> Callable |
     draws = torch.Tag.nondeterministic_seeded in op.tags
     if draws and sig.generator is None and composite:
         return None  # ends in an op that takes a generator
-    if name in rnn.CELLS:
-        run = _unseen(rnn.CELLS[name])
+    full = f"{name}.{op._overloadname}"
+    if full in accelerator.OPS:
+        run = _unseen(accelerator.OPS[full])
     elif name == "_efficientzerotensor":  # has no memory, so DLPack would hand out none
         run = _unseen(torch.zeros)
-    elif name.removesuffix("_") in numerics.CUBE:
-        run = numerics.through_cube(op, run, sig)
+    elif name.removesuffix("_") in cube.CUBE:
+        run = cube.through_cube(op, run, sig)
+    elif name == amp.UNSCALE:
+        run = amp.unscale(run)
+    elif name in losses.OPS:
+        run = losses.with_any_target(run, op)
     elif sig.generator is not None:
         run = random.with_generator(run, sig.generator)
     elif draws:
         run = random.with_state(run)
     watch = vector.watch(op, name, sig)
-    full = f"{name}.{op._overloadname}"
-    kernel = built[full] = _boxed(full, run, _unseen(op), sig, watch, *_aliases(op, name))
-    return kernel
+    kernel = _boxed(full, run, _unseen(op), sig, watch, *_aliases(op, name))
+    built[full] = _growing_outs(kernel, sig.outs) if sig.outs else kernel
+    return built[full]
 
 
 def _aliases(op: torch._ops.OpOverload, name: str) -> tuple[Callable, Callable]:
@@ -134,6 +147,8 @@ def _boxed(
     foreach, own_list = full.startswith("_foreach_"), sig.written[0] if sig.written else 0
 
     def kernel(*args, **kwargs):
+        if full in planted and not faults.asleep():
+            return faults.call(full, kernel, sig, args, kwargs)
         moved, given, compute = list(args), kwargs, run
         count, stay, grown = len(moved), False, None
         try:
@@ -178,12 +193,6 @@ def _boxed(
                 out = None
                 if foreach:
                     _bump_versions(args[own_list])
-        if full in planted:
-            if returned == ():  # a list written in place and nothing returned: _foreach_add_
-                place = sig.written[0]
-                faults.apply(full, args[place] if type(place) is int else kwargs[place], True)
-            else:
-                out = faults.apply(full, out, returned is not None)
         return out
 
     return kernel
@@ -213,6 +222,23 @@ def _move_keywords(kwargs: dict, keywords: tuple[str, ...], to_cpu: Callable) ->
             stay = True
     given.pop("pin_memory", None)  # npu memory is host memory, and no CPU op here can pin
     return given, stay
+
+
+def _growing_outs(kernel: Callable, outs: tuple[str, ...]) -> Callable:
+    """`kernel` of an op with `out`, called again with an empty one where that was too small."""
+
+    def growing(*args, **kwargs):
+        try:
+            return kernel(*args, **kwargs)
+        except RuntimeError as error:
+            if "not resizable" not in str(error):
+                raise
+        with torch._C.DisableTorchFunction():
+            for key in outs:
+                kwargs[key].resize_(0)
+        return kernel(*args, **kwargs)
+
+    return growing
 
 
 def _replace_empty_outs(given: dict, outs: tuple[str, ...]) -> dict[str, torch.Tensor]:

@@ -11,9 +11,11 @@ DLPack knows no conj or neg bit and drops them silently; only the `_bits` varian
 
 from __future__ import annotations
 
+import functools
 from ctypes import c_char_p, c_int32, c_void_p, py_object, pythonapi
 
 import torch
+import torch.utils.dlpack
 
 _CPU, _NPU = 1, 12  # kDLCPU, kDLExtDev
 _DEVICE_TYPE, _RANK = 8, 16  # offsets in DLTensor: data pointer, device (2 x int32), rank
@@ -66,8 +68,19 @@ def to_cpu_or_keep(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def to_npu(tensor: torch.Tensor) -> torch.Tensor:
-    """The npu alias of a CPU tensor."""
-    capsule = _export(tensor)
+    """The npu alias of a CPU tensor.
+
+    Raises NotImplementedError for one that is not dense (sparse, quantized, nested, MKL-DNN).
+    """
+    try:
+        capsule = _export(tensor)
+    except (RuntimeError, BufferError):
+        if tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested):
+            raise
+        raise NotImplementedError(
+            "npu has dense tensors only, no sparse, quantized, nested (strided layout) or MKL-DNN "
+            "ones; make such a tensor on the CPU"
+        ) from None
     _int32(_pointer(capsule, b"dltensor") + _DEVICE_TYPE).value = _NPU
     return _import(capsule)
 
@@ -90,6 +103,19 @@ to_cpu_or_keep_bits = _keeping_bits(to_cpu_or_keep)
 to_npu_bits = _keeping_bits(to_npu)
 
 
+def claim_dlpack() -> None:
+    """Let `torch.from_dlpack` take npu tensors: torch knows us there by our unnamed name only."""
+    ask = torch.Tensor.__dlpack_device__
+
+    @functools.wraps(ask)
+    def dlpack_device(self: torch.Tensor) -> tuple[int, int]:
+        if self.device.type != "npu":
+            return ask(self)
+        return torch.utils.dlpack.DLDeviceType.kDLExtDev, self.device.index
+
+    torch.Tensor.__dlpack_device__ = dlpack_device
+
+
 def claim_storages() -> None:
     """Let `torch.UntypedStorage(n, device="npu")` work: deepcopy, clone and load begin with it.
 
@@ -109,4 +135,17 @@ def claim_storages() -> None:
             raise TypeError("an npu storage is made from its size in bytes; fill it with copy_")
         return to_npu(torch.empty(size, dtype=torch.uint8)).untyped_storage()
 
+    resize = torch._C.StorageBase.resize_
+
+    def resize_(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+        if self.device.type != "npu":
+            return resize(self, size)
+        if size == self.nbytes():
+            return self
+        raise RuntimeError(
+            f"an npu storage of {self.nbytes()} bytes cannot become one of {size}: no backend in "
+            "Python can do that; make a new tensor, or resize the tensor with resize_"
+        )
+
     torch.UntypedStorage.__new__ = new
+    torch.UntypedStorage.resize_ = resize_

@@ -176,6 +176,12 @@ def precision_mode() -> str:
     return _set.get("ACL_PRECISION_MODE", default)
 
 
+def allows_internal_format() -> bool:
+    """Whether weights may be stored in the chip's own formats: as set, else on 910A only."""
+    value = _set.get("ALLOW_INTERNAL_FORMAT")
+    return _profile == "910A" if value is None else value == "enable"
+
+
 def cube_mode(kind: str) -> str:
     """What the cube does to fp32 operands: `keep`, `half` (round to fp16) or `hf32`.
 

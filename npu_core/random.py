@@ -1,7 +1,7 @@
-"""The device's own stream of random numbers.
+"""The device's own stream of random numbers, and its generators.
 
-PyTorch lets no Python backend make generators, so npu draws from a CPU generator of its own: the
-same seed gives the same numbers as on the CPU, and drawing on npu moves no CPU state.
+PyTorch lets no Python backend make generators, so npu's are CPU generators that say they are on
+npu: the same seed gives the same numbers as on the CPU, and drawing on npu moves no CPU state.
 """
 
 from __future__ import annotations
@@ -10,9 +10,53 @@ from collections.abc import Callable
 
 import torch
 
+from . import memory
 from .signature import Place
 
-generator = torch.Generator()
+
+class NpuGenerator(torch.Generator):
+    """What `torch.Generator(device="npu")` gives."""
+
+    @property
+    def device(self) -> torch.device:
+        """npu:0; the generator that torch's C++ sees is the CPU's."""
+        return torch.device("npu:0")
+
+    def clone_state(self) -> NpuGenerator:
+        """Another generator that goes on from the same state."""
+        twin = NpuGenerator()
+        twin.set_state(self.get_state())
+        return twin
+
+    def __reduce__(self) -> tuple:
+        return torch.Generator, (self.device,), self.get_state()
+
+    def __setstate__(self, state: torch.Tensor) -> None:
+        self.set_state(state)
+
+
+generator = NpuGenerator()
+
+
+def claim_generators() -> None:
+    """Let `torch.Generator(device="npu")` work, where torch's generators have a class to ask.
+
+    A type written in C takes no new constructor, but its metaclass makes its objects, and that is
+    Python in newer torch (2.13; not in 2.10, where torch's own error stays).
+    """
+    meta = type(torch.Generator)
+    if meta is type:
+        return
+
+    def call(cls: type, *args: object, **kwargs: object) -> object:
+        if cls is torch.Generator:
+            device = kwargs.get("device", args[0] if args else None)
+            if device is not None and (device := torch.device(device)).type == "npu":
+                memory.check_index(device.index)
+                return NpuGenerator()
+        return type.__call__(cls, *args, **kwargs)
+
+    meta.__call__ = call
 
 
 def with_generator(run: Callable, place: Place) -> Callable:

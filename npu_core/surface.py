@@ -2,25 +2,25 @@
 
 This module is registered as `torch.npu`. There is one device, its work is done when a call returns,
 and its memory is the host's. The names come from files of one idea each: `streams`, `host_memory`,
-`tensor_types`, `acl_dump`, `status`, `options`, and `accepted` for calls without effect here.
+`tensor_types`, `acl_dump`, `amp`, `npu_utils`, `options`, and `accepted` for what has no effect.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-import types
 import warnings
 from dataclasses import dataclass
 
 import torch
 
+from . import amp
 from . import device as _npu_core_device  # noqa: F401 (how another copy of the package finds us)
 from . import host_memory as _host_memory
 from . import memory as _memory
+from . import npu_utils as utils
 from . import options as _options
 from . import random as _random
-from . import status as _status
 from .accepted import (  # noqa: F401
     disable_graph_mode,
     enable_graph_mode,
@@ -52,10 +52,13 @@ from .host_memory import (  # noqa: F401
     reset_max_memory_allocated,
     reset_peak_memory_stats,
 )
+from .npu_utils import (  # noqa: F401
+    clear_npu_overflow_flag,
+    get_npu_overflow_flag,
+    npu_check_overflow,
+)
 from .options import conv, get_option, is_bf16_supported, matmul, set_option  # noqa: F401
-from .status import check_overflow as npu_check_overflow  # noqa: F401
-from .status import clear_overflow_flag as clear_npu_overflow_flag  # noqa: F401
-from .status import get_overflow_flag as get_npu_overflow_flag  # noqa: F401
+from .storage import get_format as get_npu_format  # noqa: F401
 from .streams import Device as _Device
 from .streams import (  # noqa: F401
     Event,
@@ -70,15 +73,16 @@ from .streams import index as _index
 from .tensor_types import TYPES as _TYPES
 
 globals().update(_TYPES)  # FloatTensor and its like
+__path__: list[str] = []  # lets `torch_npu.npu.amp` be imported; import_hook finds it
 
-_announced = False
+_initialized = False  # checkpoint asks for it by this name: whether to keep our random state
 
 
 def _lazy_init() -> None:
     """Called by PyTorch before the first tensor: say once that this is no hardware."""
-    global _announced
-    if not _announced:
-        _announced = True
+    global _initialized
+    if not _initialized:
+        _initialized = True
         logging.getLogger("npu_core").warning(
             "emulated Ascend NPU, profile %s; not real hardware", _options.profile()
         )
@@ -86,7 +90,7 @@ def _lazy_init() -> None:
 
 def is_initialized() -> bool:
     """Whether the device has been used in this process."""
-    return _announced
+    return _initialized
 
 
 def init() -> None:
@@ -215,25 +219,13 @@ def get_device_capability(device: _Device = None) -> None:
     warnings.warn("an npu has no compute capability: None is returned", stacklevel=2)
 
 
-def get_npu_format(tensor: torch.Tensor) -> int:
-    """The format of a fresh tensor: NCDHW (30) at rank 5, NCHW (0) at rank 4, else ND (2).
-
-    Raises TypeError for what is no npu tensor.
-    """
-    if not isinstance(tensor, torch.Tensor) or tensor.device.type != "npu":
-        where = tensor.device if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-        raise TypeError(f"get_npu_format needs a tensor on npu, got one on {where}")
-    return {5: 30, 4: 0}.get(tensor.dim(), 2)
-
-
 class _Config:
     """`torch.npu.config`."""
 
     @property
     def allow_internal_format(self) -> bool:
         """Whether weights may be stored in the chip's own formats: by default on 910A only."""
-        value = _options.get_option("ALLOW_INTERNAL_FORMAT")
-        return _options.profile() == "910A" if value is None else value == "enable"
+        return _options.allows_internal_format()
 
     @allow_internal_format.setter
     def allow_internal_format(self, value: bool) -> None:
@@ -242,9 +234,5 @@ class _Config:
 
 config = _Config()
 
-utils = types.ModuleType("torch.npu.utils", "The helpers scripts import from `torch.npu.utils`.")
-utils.is_support_inf_nan = _options.is_support_inf_nan
-utils.npu_check_overflow = _status.check_overflow
-utils.get_npu_overflow_flag = _status.get_overflow_flag
-utils.clear_npu_overflow_flag = _status.clear_overflow_flag
-sys.modules[utils.__name__] = utils
+# So that they can be imported by these names.
+sys.modules.update({"torch.npu.amp": amp, "torch.npu.utils": utils})

@@ -14,15 +14,14 @@ Only when it is not, the result is looked at closely, and the op perhaps run aga
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import torch
 
-from . import numerics as cube
-from . import options, status
+from . import cube, options, status
+from .cube import all_finite
 from .signature import Signature
 
 Compute = Callable[..., Any]
@@ -58,10 +57,6 @@ _SHORT = {torch.float16, torch.bfloat16, torch.float32}  # what the vector unit 
 _INTEGERS = {torch.int8: torch.int64, torch.int16: torch.int64, torch.int32: torch.int64,
              torch.int64: torch.float64}  # fmt: skip
 _UNSIGNED = {torch.uint8, torch.uint16, torch.uint32, torch.uint64}
-
-_CPU_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
-_sum = partial(torch.ops.aten.sum.default._handle.redispatch_boxed, _CPU_KEY)
-_aminmax = partial(torch.ops.aten.aminmax.default._handle.redispatch_boxed, _CPU_KEY)
 
 
 def watch(op: torch._ops.OpOverload, name: str, signature: Signature) -> Watch | None:
@@ -199,14 +194,6 @@ def _without_bfloat16(
     with torch._C.DisableTorchFunction():
         refuse_bfloat16(name, (*args, *kwargs.values()))
     return compute(*args, **kwargs)
-
-
-def all_finite(tensor: torch.Tensor) -> bool:
-    """Whether a float tensor on the CPU holds neither infinity nor NaN."""
-    if math.isfinite(_sum(tensor).item()):
-        return True
-    low, high = _aminmax(tensor)  # both NaN if any element is
-    return math.isfinite(low.item()) and math.isfinite(high.item())
 
 
 def refuse_bfloat16(name: str, values: Any) -> None:

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-import torch
-from benchmarks import Case
-from benchmarks.gpt_step import make, seconds
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import npu_core
+from benchmarks import Case
+from benchmarks.gpt_step import make, seconds
 
 PROFILES = ("exact", "910B", "910A")
 
@@ -26,7 +25,7 @@ class Empty(TorchDispatchMode):
 
     ops = 0
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.ops += 1
         return func(*args, **(kwargs or {}))
 
