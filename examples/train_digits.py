@@ -146,6 +146,8 @@ def main() -> None:
         torch.set_rng_state(checkpoint["rng"].cpu())
 
     for epoch in range(first, args.epochs):
+        for group in optimizer.param_groups:
+            group["lr"] = args.lr * 0.1 ** (epoch // 6)
         model.train()
         start = time.perf_counter()
         for step, (images, target) in enumerate(train):
