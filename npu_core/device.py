@@ -63,7 +63,8 @@ def register(profile: str | None = None) -> None:
 
 def _claim_device() -> None:
     # Here: surface imports this module, so that another copy of us finds us.
-    from . import guard, hccl, import_hook, surface, tensor_methods
+    from . import guard
+    from .ascend import hccl, import_hook, surface, tensor_methods
 
     backend_registration._setup_privateuseone_for_python_backend(
         _NAME, backend_module=surface, device_guard=guard.Guard()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import npu_core
-from npu_core import torch_npu
+from npu_core.ascend import torch_npu
 
 
 @pytest.fixture(autouse=True)

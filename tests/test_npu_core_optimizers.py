@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import npu_core
-from npu_core import torch_npu
+from npu_core.ascend import torch_npu
 
 
 @pytest.fixture(autouse=True)

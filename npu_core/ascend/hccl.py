@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from . import memory
+from .. import memory
 
 _CPU_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 

@@ -14,13 +14,15 @@ from dataclasses import dataclass
 
 import torch
 
-from . import amp
-from . import device as _npu_core_device  # noqa: F401 (how another copy of the package finds us)
+from .. import amp
+from .. import device as _npu_core_device  # noqa: F401 (how another copy of the package finds us)
+from .. import memory as _memory
+from .. import options as _options
+from .. import random as _random
+from ..options import conv, get_option, is_bf16_supported, matmul, set_option  # noqa: F401
+from ..storage import get_format as get_npu_format  # noqa: F401
 from . import host_memory as _host_memory
-from . import memory as _memory
 from . import npu_utils as utils
-from . import options as _options
-from . import random as _random
 from .accepted import (  # noqa: F401
     disable_graph_mode,
     enable_graph_mode,
@@ -57,8 +59,6 @@ from .npu_utils import (  # noqa: F401
     get_npu_overflow_flag,
     npu_check_overflow,
 )
-from .options import conv, get_option, is_bf16_supported, matmul, set_option  # noqa: F401
-from .storage import get_format as get_npu_format  # noqa: F401
 from .streams import Device as _Device
 from .streams import (  # noqa: F401
     Event,

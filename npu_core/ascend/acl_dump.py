@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from . import options
+from .. import options
 
 
 class Handler(Protocol):

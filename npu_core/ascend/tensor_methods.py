@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import storage
+from .. import storage
 
 
 def claim(aten: torch.library.Library) -> None:

@@ -11,7 +11,7 @@ import time
 
 import torch
 
-from . import memory
+from .. import memory
 
 Device = int | str | torch.device | None
 

@@ -9,6 +9,12 @@ from typing import Any
 
 import torch
 
+from ..status import alloc_float_status as npu_alloc_float_status  # noqa: F401
+from ..status import clear_float_status as npu_clear_float_status  # noqa: F401
+from ..status import get_float_status as npu_get_float_status  # noqa: F401
+from ..storage import format_cast as npu_format_cast  # noqa: F401
+from ..storage import format_cast_ as npu_format_cast_  # noqa: F401
+from ..storage import get_format as get_npu_format  # noqa: F401
 from . import optimizers as optim  # noqa: F401
 from . import profiler  # noqa: F401
 from . import surface as npu  # noqa: F401
@@ -26,12 +32,6 @@ from .custom_ops import (  # noqa: F401
     npu_swiglu,
     npu_transpose,
 )
-from .status import alloc_float_status as npu_alloc_float_status  # noqa: F401
-from .status import clear_float_status as npu_clear_float_status  # noqa: F401
-from .status import get_float_status as npu_get_float_status  # noqa: F401
-from .storage import format_cast as npu_format_cast  # noqa: F401
-from .storage import format_cast_ as npu_format_cast_  # noqa: F401
-from .storage import get_format as get_npu_format  # noqa: F401
 
 __path__: list[str] = []  # makes it a package; import_hook finds what is in it
 __version__ = torch.__version__.partition("+")[0] + "+npu_core"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from . import random
+from .. import random
 from .custom_ops import widen
 
 _EVERYTHING = 2147483647

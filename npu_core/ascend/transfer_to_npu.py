@@ -16,7 +16,8 @@ import torch
 import torch.distributed
 import torch.utils._device
 
-from . import amp, surface
+from .. import amp
+from . import surface
 
 _CUDA = re.compile(r"cuda(:\d+)?|torch\.cuda\.\w+Tensor")  # whole, so that a path is none
 _Device = torch.device

@@ -20,7 +20,7 @@ _MODULES = {
     "torch_npu.contrib": None,
     "torch_npu.contrib.transfer_to_npu": "transfer_to_npu",
     "torch_npu.npu": "surface",
-    "torch_npu.npu.amp": "amp",
+    "torch_npu.npu.amp": ".amp",
     "torch_npu.npu.utils": "npu_utils",
     "torch_npu.optim": "optimizers",
     "torch_npu.profiler": "profiler",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from . import options
+from .. import options
 
 
 def _accepted(*args: Any, **kwargs: Any) -> None:
