@@ -30,8 +30,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from . import workers
+
 BLOCK = 16
 _TILE = 2**18  # numbers of a sum worked on at once: 1 MiB
+_SMALL = 2**22  # multiplications that one thread does sooner than several
 _split = torch.unsafe_split  # unlike split, no Python; nothing here is recorded by autograd
 
 
@@ -40,20 +43,31 @@ def product(a: Tensor, b: Tensor, start: Tensor | None = None) -> Tensor:
     multiply = torch.mm if a.dim() == 2 else torch.bmm
     firsts, seconds = _split(a, BLOCK, -1), _split(b, BLOCK, -2)
     acc = a.new_empty(*a.shape[:-1], b.shape[-1])
-    multiply(firsts[0], seconds[0], out=acc)
     if start is not None:
-        acc.add_(start)
-    if len(firsts) == 1:
-        return acc
-    rows = max(1, _TILE // acc[0].numel())
-    spare = torch.empty_like(acc[:rows])
-    for i in range(0, len(acc), rows):
+        start = start.expand_as(acc)
+
+    def add(i: int) -> None:
         part = acc[i : i + rows]
-        out = spare[: len(part)]
-        for x, y in zip(firsts[1:], seconds[1:], strict=True):
-            multiply(x[i : i + rows], y if y.dim() == 2 else y[i : i + rows], out=out)
-            part.add_(out)
+        spare = torch.empty_like(part) if len(firsts) > 1 else part
+        for k, (x, y) in enumerate(zip(firsts, seconds, strict=True)):
+            y = y if y.dim() == 2 else y[i : i + rows]
+            multiply(x[i : i + rows], y, out=spare if k else part)
+            if k:
+                part.add_(spare)
+            elif start is not None:
+                part.add_(start[i : i + rows])
+
+    rows = _rows(len(acc), acc[0].numel() if len(acc) else 0, a.shape[-1])
+    workers.each(add, range(0, len(acc), rows))
     return acc
+
+
+def _rows(count: int, size: int, depth: int) -> int:
+    """How many of `count` rows of `size` numbers, each a sum of `depth`, are worked on at once."""
+    rows = max(1, _TILE // max(1, size))
+    if count * size * depth < _SMALL:
+        return max(1, min(count, rows))
+    return max(1, min(rows, -(-count // torch.get_num_threads())))
 
 
 class Geometry(NamedTuple):
@@ -78,8 +92,10 @@ def convolution(
     kernel, positions = _by_position(weight, geometry.groups)
     out = x.new_empty(x.shape[2], len(weight), *size)
     places = _grouped(out, geometry.groups)
-    images = max(1, _TILE // (len(weight) * math.prod(size)))
-    for part, place in zip(x.split(images, 2), places.split(images, 2), strict=True):
+    images = _rows(x.shape[2], len(weight) * math.prod(size), weight[0].numel())
+
+    def add(i: int) -> None:
+        part, place = x[:, :, i : i + images], places[:, :, i : i + images]
         acc = x.new_zeros(*place.shape[:2], math.prod(place.shape[2:]))
         if bias is not None:
             acc.add_(bias.view(*place.shape[:2], 1))
@@ -91,6 +107,8 @@ def convolution(
                 torch.bmm(kernel[at][:, :, k : k + BLOCK], columns, out=spare)
                 acc.add_(spare)
         place.copy_(acc.view(place.shape))
+
+    workers.each(add, range(0, x.shape[2], images))
     return out
 
 
@@ -109,8 +127,11 @@ def transposed_convolution(
     places = _grouped(out, groups)
     padded = [n + 2 * p for n, p in zip(size, geometry.padding, strict=True)]
     inner = [slice(p, p + n) for p, n in zip(geometry.padding, size, strict=True)]
-    images = max(1, _TILE // (channels * groups * math.prod(padded)))
-    for part, place in zip(x.split(images, 1), places.split(images, 2), strict=True):
+    depth = x.shape[-1] * math.prod(weight.shape[2:])
+    images = _rows(x.shape[1], channels * groups * math.prod(padded), depth)
+
+    def add(i: int) -> None:
+        part, place = x[:, i : i + images], places[:, :, i : i + images]
         acc = x.new_zeros(groups, part.shape[1], *padded, channels)
         if bias is not None:
             acc.add_(bias.view(groups, *[1] * (len(padded) + 1), channels))
@@ -124,6 +145,8 @@ def transposed_convolution(
                 torch.bmm(block, kernel[at][:, k : k + BLOCK], out=flat)
                 geometry.window(acc, at, image).add_(added)
         place.copy_(acc[(..., *inner)])
+
+    workers.each(add, range(0, x.shape[1], images))
     return out
 
 
@@ -133,8 +156,10 @@ def weight_gradient(x: Tensor, grad: Tensor, weight: Tensor, geometry: Geometry)
     x, grad = _grouped(_pad(x, geometry.padding), groups), _grouped(grad, groups).flatten(3)
     out = torch.empty_like(weight, memory_format=torch.contiguous_format)
     sums, positions = _by_position(out, groups)
-    together = max(1, _TILE // sums[positions[0]].numel())  # kernel positions
-    for i in range(0, len(positions), together):
+    depth = grad.shape[2] * grad.shape[3]
+    together = _rows(len(positions), sums[positions[0]].numel(), depth)  # kernel positions
+
+    def add(i: int) -> None:
         chosen = positions[i : i + together]
         acc = x.new_zeros(*grad.shape[:2], len(chosen) * channels)
         spare = torch.empty_like(acc)
@@ -149,6 +174,8 @@ def weight_gradient(x: Tensor, grad: Tensor, weight: Tensor, geometry: Geometry)
                     acc.add_(spare)
         for at, there in zip(chosen, acc.split(channels, 2), strict=True):
             sums[at].copy_(there)
+
+    workers.each(add, range(0, len(positions), together))
     return out
 
 
