@@ -36,13 +36,10 @@ def masked_scale(x: Tensor, mask: Tensor, scale: float) -> Tensor:
 
 
 def _product(name: str) -> Callable:
-    """A matrix product of 16-bit operands with an fp32 result, as `torch.mm(out_dtype=)` asks for.
-
-    fp16 and bf16 pass unchanged through fp32, which the cube narrows to no less.
-    """
+    """A matrix product of 16-bit operands with an fp32 result, as `torch.mm(out_dtype=)` asks for."""
     op = getattr(_aten, name).default
     run = partial(op._handle.redispatch_boxed, _CPU_KEY)
-    product = cube.through_cube(op, run, signature.read(op))
+    product, short = (cube.through_cube(op, run, signature.read(op), n) for n in (True, False))
 
     def computed(*args, **kwargs):
         *tensors, dtype = args
@@ -50,15 +47,26 @@ def _product(name: str) -> Callable:
             raise RuntimeError(
                 f"{name}: out_dtype is {dtype}; choose torch.float32 or that of the operands"
             )
-        return product(*(t.to(dtype) for t in tensors), **kwargs)
+        multiply = product if tensors[-1].dtype is torch.float32 else short
+        return multiply(*(t.to(dtype) for t in tensors), **kwargs)
 
     return computed
+
+
+def histogram(x: Tensor, *args: float, **kwargs: float) -> Tensor:
+    """histc: of integers too, with counts of their dtype, as aclnnHistc has it.
+
+    Mixture-of-experts models count so what each expert gets; the CPU has it of floats only.
+    """
+    counted = torch.histc(x if x.is_floating_point() else x.double(), *args, **kwargs)
+    return counted.to(x.dtype)
 
 
 # By `name.overload`.
 OPS: dict[str, Callable] = {
     "_fused_dropout.default": fused_dropout,
     "_masked_scale.default": masked_scale,
+    "histc.default": histogram,
     **{f"{name}.default": cell for name, cell in rnn.CELLS.items()},
     **{f"{name}.dtype": _product(name) for name in ("mm", "bmm", "addmm", "baddbmm")},
 }

@@ -86,10 +86,13 @@ def to_hf32(x: Tensor) -> Tensor:
 _NARROW = {"keep": lambda x: x, "half": to_half, "hf32": to_hf32}
 
 
-def through_cube(op: torch._ops.OpOverload, run: Callable, signature: Signature) -> Callable:
+def through_cube(
+    op: torch._ops.OpOverload, run: Callable, signature: Signature, narrows: bool = True
+) -> Callable:
     """A cube op on CPU tensors as the profile has it; `run` is the CPU's own.
 
-    What the CPU refuses, and what has nothing to sum, is left to `run`: the errors are the CPU's.
+    narrows: False for fp32 operands that hold 16-bit numbers, which the cube takes as they are.
+    What the CPU refuses, and a convolution of nothing, is left to `run`: the errors are the CPU's.
     """
     base = op._schema.name.removeprefix("aten::").removesuffix("_")
     names = [a.name for a in op._schema.arguments]
@@ -109,11 +112,11 @@ def through_cube(op: torch._ops.OpOverload, run: Callable, signature: Signature)
             places = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
             tensors = [args[i] for i in places] + [kwargs[name] for name in outs]
             alike = all(t.dtype is dtype for t in tensors)
-            some = all(args[i].numel() for i in operands)
+            some = kind == "matrix" or all(args[i].numel() for i in operands)
             if not (dtype in _SHORT and alike and some and match(*args[operands[-2] :])):
                 return run(*args, **kwargs)
             given = list(args)
-            if dtype is _FLOAT:
+            if dtype is _FLOAT and narrows:
                 narrow = _NARROW[options.cube_mode(kind)]
                 for i in operands:
                     given[i] = narrow(args[i])

@@ -93,7 +93,16 @@ def _claim_device() -> None:
     if os.environ.get("NPU_CORE"):
         import_hook.install()
     _libraries.extend(
-        (aten, on_cpu, *amp.claim(), npu, c10d, *accelerator.libraries(), *refused.libraries())
+        (
+            aten,
+            on_cpu,
+            memory.claim_data(),
+            *amp.claim(),
+            npu,
+            c10d,
+            *accelerator.libraries(),
+            *refused.libraries(),
+        )
     )
 
 

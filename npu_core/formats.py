@@ -173,7 +173,7 @@ def from_storage(
     plan = _plan(shape, format, array.itemsize, groups, c0)
     if array.shape != plan.stored:
         raise ValueError(
-            f"a tensor of shape {shape} is stored in {Format(format).name} as {plan.stored}, "
+            f"a tensor of shape {shape} is stored in {parse(format).name} as {plan.stored}, "
             f"but the array has shape {array.shape}; check shape, groups={groups} and c0={c0}"
         )
     tiles = array.reshape([plan.cut[axis] for axis in plan.order])
@@ -223,6 +223,8 @@ def _known(format: int) -> Format:
 
 def _plan(shape: tuple[int, ...], format: int, itemsize: int, groups: int, c0: int | None) -> _Plan:
     known = _known(format)
+    if any(n < 0 for n in shape):
+        raise ValueError(f"shape {shape} has a negative size")
     ranks = _RANKS.get(known)
     if ranks is not None and len(shape) not in ranks:
         allowed = f"{ranks[-1]} axes" if len(ranks) == 1 else f"at most {ranks[-1]} axes"

@@ -116,6 +116,29 @@ def claim_dlpack() -> None:
     torch.Tensor.__dlpack_device__ = dlpack_device
 
 
+def claim_data() -> torch.library.Library:
+    """Let `tensor.data = other` change between CPU and npu, as torch_npu does.
+
+    So `module.npu()` keeps its Parameter objects: tied weights stay tied, an optimizer made before
+    goes on with them. Answered at autograd's key too, so that no dispatch mode sees the question.
+    It stands as long as the returned object lives.
+    """
+    library = torch.library.Library("aten", "FRAGMENT")
+    for key in ("PrivateUse1", "AutogradPrivateUse1"):
+        library.impl("_has_compatible_shallow_copy_type", _both_dense, key)
+    return library
+
+
+def _both_dense(self: torch.Tensor, other: torch.Tensor) -> bool:
+    with torch._C.DisableTorchFunction():
+        return all(
+            t.device.type in ("cpu", "npu")
+            and t.layout is torch.strided
+            and not (t.is_quantized or t.is_nested)
+            for t in (self, other)
+        )
+
+
 def claim_storages() -> None:
     """Let `torch.UntypedStorage(n, device="npu")` work: deepcopy, clone and load begin with it.
 

@@ -152,6 +152,8 @@ def get_option(key: str) -> str | None:
 class Hf32:
     """`torch.npu.conv` and `torch.npu.matmul`: whether fp32 may be computed as HF32 on 910B."""
 
+    __slots__ = ("_default", "_key")  # a misspelt name is an AttributeError
+
     def __init__(self, key: str, default: bool) -> None:
         self._key, self._default = key, default
 

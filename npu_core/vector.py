@@ -28,18 +28,21 @@ Compute = Callable[..., Any]
 Watch = Callable[[Compute, tuple, list, dict], Any]  # compute, original, moved, keyword arguments
 
 MOVES = frozenset(
-    "alias block_diag cat channel_shuffle _chunk_cat clone complex constant_pad_nd copy "
-    "_copy_from _copy_from_and_resize detach diag_embed diagonal_backward diagonal_scatter "
-    "as_strided_scatter embedding expand fill flip full_like gather im2col index index_copy "
-    "index_fill index_select _lazy_clone lift lift_fresh _local_scalar_dense masked_fill "
+    "block_diag cat channel_shuffle _chunk_cat clone complex constant_pad_nd "
+    "_copy_from _copy_from_and_resize diag_embed diagonal_backward diagonal_scatter "
+    "as_strided_scatter embedding fill flip full_like gather im2col index index_copy "
+    "index_fill index_select _lazy_clone lift _local_scalar_dense masked_fill "
     "masked_scatter masked_scatter_backward masked_select new_full new_ones new_zeros ones_like "
     "pixel_shuffle pixel_unshuffle polar reflection_pad1d reflection_pad2d reflection_pad3d "
     "repeat repeat_interleave replication_pad1d replication_pad2d replication_pad3d "
     "resize resize_as roll rot90 scatter select_backward select_scatter set slice_backward "
-    "slice_scatter split_with_sizes stack _stack take tril triu _unsafe_index "
+    "slice_scatter stack _stack take tril triu _unsafe_index "
     "_unsafe_masked_index unsafe_split unsafe_split_with_sizes where zero zeros_like "
-    "_foreach_copy _foreach_zero max_unpool2d max_unpool3d _pin_memory".split()
+    "_foreach_clone _foreach_zero max_unpool2d max_unpool3d native_channel_shuffle _pin_memory "
+    # And what looks at no element.
+    "_assert_tensor_metadata is_pinned is_same_size is_set_to _resize_output".split()
 )
+_FACTORIES = ("arange", "linspace", "logspace", "range")  # compute, though of numbers only
 _EMPTY = ("empty", "new_empty", "_empty")  # whatever the memory held
 # Computed with atomic adds on the device. Of some only when they accumulate: the argument's place.
 _ATOMIC = frozenset(
@@ -47,15 +50,15 @@ _ATOMIC = frozenset(
     "_embedding_bag_dense_backward _unsafe_masked_index_put_accumulate".split()
 )
 _ACCUMULATE = {"index_put": 3, "_index_put_impl": 3, "_unsafe_index_put": 3, "put": 3}
-_CASTS = {"_to_copy": 0, "copy_": 1}  # place of the source
+# Place of the source. The target is the first argument or the result.
+_CASTS = {"_to_copy": 0, "copy_": 1, "copy": 1, "_foreach_copy_": 1, "_foreach_copy": 1}
 _INTEGER = {"add": status.INTEGER, "sub": status.INTEGER, "rsub": status.INTEGER,
             "mul": status.INTEGER, "addcmul": status.INTEGER, "neg": status.NEGATE}  # fmt: skip
-# Running statistics that no schema marks as written.
-_UNMARKED = {"native_batch_norm": (3, 4)}
+# Running statistics that no schema marks as written, and where it says whether they are.
+_STATISTICS, _TRAINING = (3, 4), 5
 
 _SHORT = {torch.float16, torch.bfloat16, torch.float32}  # what the vector unit computes
-_INTEGERS = {torch.int8: torch.int64, torch.int16: torch.int64, torch.int32: torch.int64,
-             torch.int64: torch.float64}  # fmt: skip
+_INTEGERS = {torch.int8, torch.int16, torch.int32, torch.int64}
 _UNSIGNED = {torch.uint8, torch.uint16, torch.uint32, torch.uint64}
 
 
@@ -65,11 +68,16 @@ def watch(op: torch._ops.OpOverload, name: str, signature: Signature) -> Watch |
     if base in cube.CUBE:
         return partial(_without_bfloat16, op.name())  # the cube saturates on its own
     if name in _CASTS:
-        return partial(_cast, op.name(), _CASTS[name])
+        return partial(_cast, op.name(), _CASTS[name], name.endswith("_"))
     reduces = base == "scatter" and "reduce" in op._overloadname
     moves = base in MOVES or name.endswith("_copy") or base.startswith(_EMPTY)
-    if (moves and not reduces) or not (signature.tensors or signature.lists):
+    computes = signature.tensors or signature.lists or base in _FACTORIES
+    if (moves and not reduces) or not computes:
         return None
+    if base == "native_batch_norm":
+        training = _Vector(op, base, signature._replace(written=signature.written + _STATISTICS))
+        evaluating = _Vector(op, base, signature)
+        return lambda *call: (training if call[2][_TRAINING] else evaluating)(*call)
     return _Vector(op, base, signature)
 
 
@@ -78,13 +86,12 @@ class _Vector:
 
     def __init__(self, op: torch._ops.OpOverload, base: str, signature: Signature) -> None:
         self._name = op.name()
-        unmarked = _UNMARKED.get(base, ())
-        self._written = (*signature.written, *unmarked)
+        self._written = signature.written
         self._outs = signature.outs
         self._redoable = torch.Tag.nondeterministic_seeded not in op.tags
         self._accumulate = _ACCUMULATE.get(base)
         self._atomic = base in _ATOMIC or self._accumulate is not None or base == "scatter"
-        self._integer = _INTEGER.get(base)
+        self._integer = _INTEGER.get(base.removeprefix("_foreach_"))
 
     def __call__(self, compute: Compute, original: tuple, args: list, kwargs: dict) -> Any:
         at = self._accumulate
@@ -93,23 +100,26 @@ class _Vector:
         with torch._C.DisableTorchFunction():
             refuse_bfloat16(self._name, (*args, *kwargs.values()))
             before = dict(enumerate(args)) | kwargs
-            for place in self._written:
-                if place not in self._outs and place in before:
-                    before[place] = _clone(before[place])
+            written = list(_tensors([before[place] for place in self._written]))
+            if written:
+                self._keep(before, {t.data_ptr() for t in written})
             out = compute(*args, **kwargs)
-            results = list(_tensors([out]))
-            for place in self._written:
-                value = args[place] if type(place) is int else kwargs[place]
-                results.extend(_tensors([value]))
-            if self._integer and results and results[0].dtype in _INTEGERS:
-                self._check_integers(compute, before, len(args), results[0])
-            bad = [r for r in results if r.dtype in _SHORT and not all_finite(r)]
+            results = [*_tensors([out]), *written]
+            if self._integer and any(r.dtype in _INTEGERS for r in results):
+                self._check_integers(compute, before, len(args), results)
+            bad = [r for r in results if _is_short(r) and not all_finite(r)]
             if bad:
                 if self._created(compute, before, len(args), results):
                     status.note_atomic() if self._atomic else status.note(status.VECTOR)
                 for result in bad:
                     result.nan_to_num_()
         return out
+
+    def _keep(self, before: dict, lost: set[int]) -> None:
+        """Copy what the op overwrites, and operands in the same memory, as in `x.mul_(x)`."""
+        for place, value in before.items():
+            if place not in self._outs and any(t.data_ptr() in lost for t in _tensors([value])):
+                before[place] = _each(torch.clone, value)
 
     def _created(self, compute: Compute, before: dict, count: int, results: list) -> bool:
         """Whether the op itself overflowed: it still does with every infinite operand made 1."""
@@ -135,21 +145,21 @@ class _Vector:
         )
 
     def _check_integers(
-        self, compute: Compute, before: dict, count: int, result: torch.Tensor
+        self, compute: Compute, before: dict, count: int, results: list[torch.Tensor]
     ) -> None:
-        wide = _INTEGERS[result.dtype]
-        sound = self._again(before, lambda t: t.to(wide) if t.dtype in _INTEGERS else t)
-        again = self._results(compute, sound, count)[0]
-        wrapped = again.abs() >= 2**63 if wide is torch.float64 else again != result
-        if wrapped.any():
-            status.note(self._integer)
+        """Compute it in float64 too. A wrapped int64 is 2**64 off; rounding is far less."""
+        sound = self._again(before, lambda t: t.double() if t.dtype in _INTEGERS else t)
+        for again, result in zip(self._results(compute, sound, count), results, strict=True):
+            off = 2**63 if result.dtype is torch.int64 else 0
+            if result.dtype in _INTEGERS and ((again - result).abs() > off).any():
+                status.note(self._integer)
 
     def _again(self, before: dict, change: Callable[[torch.Tensor], torch.Tensor]) -> dict:
         """Arguments to run the op on once more: changed, and results given in fresh memory."""
         sound = {}
         for place, value in before.items():
             if place in self._outs:
-                sound[place] = _each(lambda t: change(torch.empty_like(t)), value)
+                sound[place] = _each(lambda t: change(torch.zeros_like(t)), value)
             else:
                 sound[place] = _each(change, value)
                 if place in self._written:
@@ -162,30 +172,36 @@ class _Vector:
         return [*_tensors([out]), *_tensors(given[place] for place in self._written)]
 
 
-def _cast(name: str, at: int, compute: Compute, original: tuple, args: list, kwargs: dict) -> Any:
-    """`_to_copy` and `copy_`: a change of dtype on the device is a Cast; the rest moves bits.
+def _cast(
+    name: str, at: int, inplace: bool, compute: Compute, original: tuple, args: list, kwargs: dict
+) -> Any:
+    """A change of dtype on the device is a Cast; the rest moves bits.
 
     Between host and device the bits are kept: the host casts (inferred).
     """
     out = compute(*args, **kwargs)
     with torch._C.DisableTorchFunction():
-        source, result = args[at], args[0] if at else out
-        if (
-            source.dtype is result.dtype
-            or source is original[at]
-            or (at and args[0] is original[0])
-        ):
-            return out
-        refuse_bfloat16(name, (source, result))
-        if result.dtype in _SHORT:
-            if not all_finite(result):
-                overflowed = result.isfinite().logical_not_() & source.isinf().logical_not_()
-                if overflowed.any():
-                    status.note(status.CAST)
-                result.nan_to_num_()
-        elif result.dtype in _UNSIGNED and source.is_floating_point() and (source < 0).any():
-            status.note(status.UNSIGNED)
+        source, given, result = args[at], original[at], args[0] if inplace else out
+        if type(source) is list:
+            for one, other, third in zip(source, given, result, strict=True):
+                if one is not other:
+                    _check_cast(name, one, third)
+        elif source is not given and not (inplace and result is original[0]):
+            _check_cast(name, source, result)
     return out
+
+
+def _check_cast(name: str, source: torch.Tensor, result: torch.Tensor) -> None:
+    if source.dtype is result.dtype:
+        return
+    refuse_bfloat16(name, (source, result))
+    if _is_short(result):
+        if not all_finite(result):
+            if (result.isfinite() | source.isinf()).logical_not_().any():
+                status.note(status.CAST)
+            result.nan_to_num_()
+    elif result.dtype in _UNSIGNED and source.is_floating_point() and (source < 0).any():
+        status.note(status.UNSIGNED)
 
 
 def _without_bfloat16(
@@ -224,5 +240,5 @@ def _each(change: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
     return value
 
 
-def _clone(value: Any) -> Any:
-    return _each(torch.clone, value)
+def _is_short(tensor: torch.Tensor) -> bool:
+    return tensor.dtype in _SHORT and tensor.layout is torch.strided

@@ -456,7 +456,8 @@ for factor in (64.0 if rank else 1.0, 1.0):
     print(weight.item(), scaler.get_scale())
 torch.distributed.destroy_process_group()
 """
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NPU_CORE": "910A"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NPU_CORE": "910A",
+                   "OMP_NUM_THREADS": "1"}  # fmt: skip
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", code, str(rank), str(tmp_path / "store")],

@@ -142,10 +142,20 @@ def test_fusion_attention_drops_what_it_says() -> None:
         ({"keep_prob": 0.0}, ValueError, "above 0 and at most 1"),
         ({"keep_prob": 1.5}, ValueError, "above 0 and at most 1"),
         ({"sparse_mode": -1}, ValueError, "0 to 4"),
-        ({"key": (1, 3, 5, 4), "value": (1, 3, 5, 4)}, ValueError, "4 heads of query"),
+        ({"key": (1, 3, 5, 4), "value": (1, 3, 5, 4)}, ValueError, "head_num=4 in BNSD"),
+        ({"head_num": 3}, ValueError, "head_num=3 in BNSD"),
+        ({"key": (1, 4, 5, 3)}, ValueError, "head_num=4 in BNSD"),
+        ({"input_layout": "BSH"}, ValueError, "needs 3 axes"),
+        ({"key": (1, 4, 0, 4), "value": (1, 4, 0, 4)}, ValueError, "none empty"),
+        ({"input_layout": "BSH", "query": (1, 5, 9), "key": (1, 5, 8), "value": (1, 5, 8)},
+         ValueError, "head_num=4 in BSH"),
+        ({"input_layout": "BSH", "query": (1, 5, 8), "key": (1, 5, 7), "value": (1, 5, 8)},
+         ValueError, "head_num=4 in BSH"),
+        ({"input_layout": "BSH", "query": (1, 5, 8), "key": (1, 5, 1), "value": (1, 5, 8)},
+         ValueError, "head_num=4 in BSH"),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_fusion_attention_refuses(change: dict, error: type, message: str) -> None:
     given = {name: (1, 4, 5, 4) for name in ("query", "key", "value")}
     given |= {"head_num": 4, "input_layout": "BNSD"} | change
@@ -153,3 +163,12 @@ def test_fusion_attention_refuses(change: dict, error: type, message: str) -> No
         given[name] = random(*given[name])
     with pytest.raises(error, match=message):
         torch_npu.npu_fusion_attention(**given)
+
+
+def test_fusion_attention_refuses_dtypes_that_no_kernel_takes() -> None:
+    x = random(1, 1, 2, 4)
+    for wrong in (x.int(), x.half()):
+        with pytest.raises(ValueError, match="one floating dtype"):
+            torch_npu.npu_fusion_attention(x, wrong, x, 1, "BNSD")
+    with pytest.raises(ValueError, match="one floating dtype"):
+        torch_npu.npu_fusion_attention(x.int(), x.int(), x.int(), 1, "BNSD")

@@ -169,9 +169,10 @@ def test_the_float_status_calls() -> None:
         (lambda: torch_npu.npu_swiglu(random(2, 3)), ValueError, "size 3 is odd"),
         (lambda: torch_npu.npu_rotary_mul(*[random(1, 1, 2, 4)] * 3, rotary_mode="third"),
          ValueError, "half or interleave"),
+        (lambda: torch_npu.npu_rotary_mul(*[random(1, 1, 2, 5)] * 3), ValueError, "5 is odd"),
         (lambda: torch_npu.npu_lstm, AttributeError, r"torch_npu\.npu_lstm is not emulated"),
     ],
-    ids=["swiglu", "rotary", "unknown"],
+    ids=["swiglu", "rotary", "odd rotary", "unknown"],
 )  # fmt: skip
 def test_what_cannot_be_done_is_said(call: Callable, error: type, message: str) -> None:
     with pytest.raises(error, match=message):

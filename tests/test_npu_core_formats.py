@@ -283,7 +283,14 @@ def test_storage_of_another_shape_is_refused() -> None:
     stored = np.zeros((3, 2, 16, 16), np.float16)
     assert formats.from_storage(stored, Format.FRACTAL_NZ, (17, 33)).shape == (17, 33)
     with pytest.raises(ValueError, match=r"stored in FRACTAL_NZ as \(3, 3, 16, 16\)"):
-        formats.from_storage(stored, Format.FRACTAL_NZ, (33, 33))
+        formats.from_storage(stored, "FRACTAL_NZ", (33, 33))
+
+
+@pytest.mark.parametrize("format", [Format.ND, Format.NC1HWC0, Format.FRACTAL_Z, Format.FRACTAL_NZ])
+def test_a_negative_size_is_refused(format: Format) -> None:
+    assert formats.storage_shape((0, 3), format, 2)
+    with pytest.raises(ValueError, match="negative size"):
+        formats.storage_shape((-1, 3), format, 2)
 
 
 # The peer, where it is right

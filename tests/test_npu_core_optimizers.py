@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Iterator
+import pickle
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -156,6 +158,30 @@ def test_an_optimizer_resumes_from_its_state(name: str) -> None:
     assert torch.equal(run(resume=True), run(resume=False))
 
 
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))])
+def test_a_copied_optimizer_steps_as_the_first(name: str, copied: Callable) -> None:
+    kind = getattr(torch_npu.optim, name.partition(" ")[0])
+    weight = nn.Parameter(random(3, 4))
+    first = kind([weight], lr=0.05, **OPTIMIZERS[name][1])
+    second = copied(first)
+    (other,) = second.param_groups[0]["params"]
+    for w, optimizer in ((weight, first), (other, second)):
+        w.grad = random(3, 4, seed=1)
+        optimizer.step()
+    assert torch.equal(weight, other)
+
+
+def test_lambs_norms_of_half_weights_do_not_overflow() -> None:
+    weights = [nn.Parameter(torch.full((300, 300), 2.0, dtype=dtype, device="npu"))
+               for dtype in (torch.half, torch.float)]  # fmt: skip
+    for w in weights:
+        w.grad = torch.ones_like(w)
+        torch_npu.optim.NpuFusedLamb([w], lr=0.5).step()
+    assert weights[1].amax().item() < 1.99
+    assert torch.allclose(weights[0].float(), weights[1], atol=2e-3)
+
+
 @pytest.mark.parametrize("size", [0.01, 10.0])
 def test_norms_that_clip(size: float) -> None:
     grads = [size * random(3), size * random(4, seed=1)]
@@ -198,6 +224,8 @@ def test_the_fused_clipping_of_gradients() -> None:
         ("NpuFusedBertAdam", {"b2": 1.0}, ValueError),
         ("NpuFusedBertAdam", {"warmup": 1.0}, ValueError),
         ("NpuFusedBertAdam", {"warmup": -0.5}, ValueError),
+        ("NpuFusedBertAdam", {"t_total": 0}, ValueError),
+        ("NpuFusedBertAdam", {"t_total": -2}, ValueError),
         ("NpuFusedBertAdam", {"schedule": "none"}, ValueError),
         ("NpuFusedSGD", {"lr": -1.0}, ValueError),
         ("NpuFusedAdam", {"eps": -1.0}, ValueError),
@@ -220,7 +248,7 @@ def test_schedules_rise_to_the_rate_and_end_at_theirs(schedule: str) -> None:
         b1=0.0, b2=0.0, e=0.0, max_grad_norm=-1,
     )  # fmt: skip
     steps = []
-    for _ in range(9):
+    for _ in range(10):  # one more than the schedule is long
         weight.grad = torch.ones_like(weight)
         before = weight.item()
         optimizer.step()

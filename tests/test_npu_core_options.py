@@ -126,6 +126,8 @@ def test_hf32_is_on_for_convolutions_and_off_for_matrix_products() -> None:
     assert (options.conv.allow_hf32, options.matmul.allow_hf32) == (True, False)
     options.conv.allow_hf32 = False
     assert options.get_option("ALLOW_CONV_HF32") == "disable"
+    with pytest.raises(AttributeError):
+        options.conv.allow_hf23 = True
     options.set_option({"ALLOW_MATMUL_HF32": "enable"})
     assert (options.conv.allow_hf32, options.matmul.allow_hf32) == (False, True)
 

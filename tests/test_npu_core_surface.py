@@ -147,6 +147,13 @@ def test_internal_formats_are_the_default_of_910a_only(profile: str, allowed: bo
         assert torch.npu.config.allow_internal_format is not allowed
 
 
+def test_a_misspelt_name_is_no_silent_switch() -> None:
+    with pytest.raises(AttributeError):
+        torch.npu.config.allow_internal_fromat = False
+    with pytest.raises(AttributeError, match=r"torch\.npu\.set_devise is not emulated"):
+        torch.npu.set_devise(0)
+
+
 def test_there_is_no_compute_capability() -> None:
     with pytest.warns(UserWarning, match="no compute capability"):
         assert torch.npu.get_device_capability() is None
@@ -312,6 +319,9 @@ def test_memory_stats_and_the_hosts_memory() -> None:
     stats = torch.npu.memory_stats()
     assert stats["allocated_bytes.all.current"] <= stats["allocated_bytes.all.peak"]
     assert stats["reserved_bytes.all.current"] <= stats["reserved_bytes.all.peak"]
+    summary = torch.npu.memory_summary("npu:0", abbreviated=True)
+    assert [line.split()[0] for line in summary.splitlines()] == list(stats)
+    assert torch.npu.memory_cached() >= torch.npu.memory_allocated()
     free, total = torch.npu.mem_get_info()
     assert 0 < free < total == torch.npu.get_device_properties().total_memory
 
@@ -342,7 +352,24 @@ def test_types_make_name_and_recognise_tensors(name: str, dtype: torch.dtype) ->
         assert (moved.device.type, moved.dtype, moved.tolist()) == ("npu", dtype, [1, 0, 1])
 
 
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type")
+@pytest.mark.parametrize("target", ["torch.npu.HalfTensor", torch.npu.HalfTensor], ids=str)
+def test_types_can_be_the_default(target: object) -> None:
+    try:
+        torch.set_default_tensor_type(target)
+        assert torch.zeros(1).type() == "torch.npu.HalfTensor"
+    finally:
+        torch.set_default_tensor_type(torch.FloatTensor)
+    assert torch.zeros(1).type() == "torch.FloatTensor"
+
+
 # Methods
+
+
+def test_lazy_modules_move_before_they_know_their_shape() -> None:
+    lazy = nn.LazyLinear(3).npu()
+    assert lazy(ones(2, 4)).shape == (2, 3)
+    assert lazy.weight.is_npu
 
 
 @pytest.mark.parametrize("code", [2, 29, 0])

@@ -61,14 +61,7 @@ def npu_fusion_attention(
     not emulated: TND, prefix, sparse_mode above 4, padding_mask (reserved).
     """
     _check(input_layout, keep_prob, sparse_mode, padding_mask, prefix)
-    q = _to_bnsd(query, head_num, input_layout)
-    depth = q.size(-1)
-    k = _to_bnsd(key, _heads(key, depth, input_layout), input_layout)
-    v = _to_bnsd(value, k.size(1), input_layout)
-    if q.size(1) % k.size(1):
-        raise ValueError(
-            f"npu_fusion_attention: {q.size(1)} heads of query, no multiple of {k.size(1)} of key"
-        )
+    q, k, v = _split_heads(query, key, value, head_num, input_layout)
     k, v = (t.repeat_interleave(q.size(1) // k.size(1), 1) for t in (k, v))
     scores = widen(q) @ widen(k).transpose(-1, -2)
     if pse is not None:
@@ -119,10 +112,28 @@ def _check(
         raise ValueError(f"sparse_mode={sparse_mode}: choose 0 to 4")
 
 
-def _heads(key: torch.Tensor, depth: int, layout: str) -> int:
-    if layout in ("BSH", "SBH"):
-        return key.size(2) // depth
-    return key.size(layout.index("N"))
+def _split_heads(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, heads: int, layout: str
+) -> list[torch.Tensor]:
+    """The three as BNSD. Raises ValueError for shapes and dtypes that do not fit each other."""
+    given = (query, key, value)
+    dtypes, shapes = [t.dtype for t in given], [tuple(t.shape) for t in given]
+    if len(set(dtypes)) > 1 or not query.is_floating_point():
+        raise ValueError(f"query, key and value need one floating dtype, got {dtypes}")
+    if any(len(shape) != len(layout) or 0 in shape for shape in shapes):
+        raise ValueError(f"layout {layout} needs {len(layout)} axes, none empty; got {shapes}")
+    if "N" in layout:
+        axis = layout.index("N")
+        few = key.size(axis)
+        fits = (query.size(axis), value.size(axis)) == (heads, few)
+        fits = fits and query.size(-1) == key.size(-1)
+    else:
+        depth = query.size(2) // max(heads, 1)
+        few = max(key.size(2) // max(depth, 1), 1)
+        fits = (heads * depth, few * depth) == (query.size(2), key.size(2))
+    if not fits or heads % few:
+        raise ValueError(f"head_num={heads} in {layout} does not fit query, key, value {shapes}")
+    return [_to_bnsd(t, n, layout) for t, n in zip(given, (heads, few, few), strict=True)]
 
 
 def _to_bnsd(tensor: torch.Tensor, heads: int, layout: str) -> torch.Tensor:

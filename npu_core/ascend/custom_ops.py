@@ -104,8 +104,11 @@ def npu_rotary_mul(
     """Rotary position embedding of a 4-D tensor: r1 * x + r2 * rotate(x).
 
     rotate: `half` turns (a, b) halves of the last dimension into (-b, a); `interleave` does so to
-    pairs of neighbours. r1 is cos, r2 is sin. Raises ValueError for another mode.
+    pairs of neighbours. r1 is cos, r2 is sin. Raises ValueError for another mode, and for an odd
+    last dimension.
     """
+    if input.size(-1) % 2:
+        raise ValueError(f"npu_rotary_mul turns pairs, but the last size {input.size(-1)} is odd")
     if rotary_mode == "half":
         first, second = input.chunk(2, -1)
         rotated = torch.cat((-second, first), -1)

@@ -65,7 +65,8 @@ def max_memory_reserved(device: Device = None) -> int:
     return max(_proc("self/status", "VmHWM"), memory_reserved(device))
 
 
-max_memory_allocated = max_memory_reserved
+max_memory_allocated = max_memory_cached = max_memory_reserved
+memory_cached = memory_reserved  # torch's older name for it
 
 
 def reset_peak_memory_stats(device: Device = None) -> None:
@@ -74,7 +75,7 @@ def reset_peak_memory_stats(device: Device = None) -> None:
     Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
 
 
-reset_max_memory_allocated = reset_peak_memory_stats
+reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
 
 
 def memory_stats(device: Device = None) -> dict[str, int]:
@@ -86,6 +87,11 @@ def memory_stats(device: Device = None) -> dict[str, int]:
         "reserved_bytes.all.current": memory_reserved(device),
         "reserved_bytes.all.peak": peak,
     }
+
+
+def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
+    """The four figures as text, one a line; `abbreviated` has nothing to leave out."""
+    return "\n".join(f"{key:<32} {n / 2**20:10.1f} MiB" for key, n in memory_stats(device).items())
 
 
 def mem_get_info(device: Device = None) -> tuple[int, int]:

@@ -108,6 +108,11 @@ class NpuFusedRMSprop(NpuFusedOptimizerBase, torch.optim.RMSprop):
         super().__init__(params, lr, alpha, eps, weight_decay, momentum, centered)
 
 
+def _norm(tensor: torch.Tensor) -> float:
+    """Euclidean norm; in fp32 for 16-bit tensors, whose squares would overflow."""
+    return widen(tensor).pow(2).sum().sqrt().item()
+
+
 def _check(**values: tuple[float, float]) -> None:
     """Raise ValueError for a value below 0, or not below its bound."""
     for name, (value, bound) in values.items():
@@ -165,12 +170,18 @@ class NpuFusedLamb(_Moments):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps,
                                   "weight_decay": weight_decay})  # fmt: skip
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What pickle and deepcopy take: torch's own three parts, and the two switches."""
+        return super().__getstate__() | {
+            "adam": self.adam,
+            "use_global_grad_norm": self.use_global_grad_norm,
+        }
+
     def _step_groups(self) -> None:
         parameters = [p for g in self.param_groups for p in g["params"] if p.grad is not None]
         norm = 1.0
         if self.use_global_grad_norm and parameters:
-            squares = sum(widen(p.grad).pow(2).sum() for p in parameters)
-            norm = max(1.0, squares.sqrt().item())
+            norm = max(1.0, math.hypot(*(_norm(p.grad) for p in parameters)))
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
@@ -183,8 +194,8 @@ class NpuFusedLamb(_Moments):
             step.add_(p, alpha=group["weight_decay"])
         trust = 1.0
         if not self.adam:
-            weight_norm = p.pow(2).sum().sqrt().clamp(0, _WEIGHT_NORM_MAX).item()
-            step_norm = step.pow(2).sum().sqrt().item()
+            weight_norm = min(_norm(p), _WEIGHT_NORM_MAX)
+            step_norm = _norm(step)
             if weight_norm != 0 and step_norm != 0:
                 trust = weight_norm / step_norm
         p.add_(step, alpha=-group["lr"] * trust)
@@ -195,7 +206,7 @@ _SCHEDULES: dict[str, Callable[[float, float], float]] = {
     "warmup_cosine": lambda x, warmup: 0.5 * (1.0 + math.cos(math.pi * x)),
     "warmup_constant": lambda x, warmup: 1.0,
     "warmup_linear": lambda x, warmup: max((x - 1.0) / (warmup - 1.0), 0.0),
-    "warmup_poly": lambda x, warmup: (1.0 - x) ** 0.5,
+    "warmup_poly": lambda x, warmup: max(1.0 - x, 0.0) ** 0.5,
 }
 
 
@@ -225,6 +236,8 @@ class NpuFusedBertAdam(_Moments):
         _check(lr=(lr, math.inf), b1=(b1, 1), b2=(b2, 1), e=(e, math.inf))
         if warmup != -1:
             _check(warmup=(warmup, 1))
+        if t_total != -1 and t_total <= 0:
+            raise ValueError(f"invalid t_total={t_total}: give steps in all, or -1 for no schedule")
         if schedule not in _SCHEDULES:
             raise ValueError(f"schedule={schedule!r}: choose one of {', '.join(_SCHEDULES)}")
         super().__init__(params, {"lr": lr, "schedule": schedule, "warmup": warmup,

@@ -46,12 +46,16 @@ from .acl_dump import finalize_dump, init_dump, register_dump, set_dump  # noqa:
 from .host_memory import (  # noqa: F401
     empty_cache,
     max_memory_allocated,
+    max_memory_cached,
     max_memory_reserved,
     mem_get_info,
     memory_allocated,
+    memory_cached,
     memory_reserved,
     memory_stats,
+    memory_summary,
     reset_max_memory_allocated,
+    reset_max_memory_cached,
     reset_peak_memory_stats,
 )
 from .npu_utils import (  # noqa: F401
@@ -220,7 +224,9 @@ def get_device_capability(device: _Device = None) -> None:
 
 
 class _Config:
-    """`torch.npu.config`."""
+    """`torch.npu.config`. Raises AttributeError for another name, which would have no effect."""
+
+    __slots__ = ()
 
     @property
     def allow_internal_format(self) -> bool:
@@ -233,6 +239,12 @@ class _Config:
 
 
 config = _Config()
+
+
+def __getattr__(name: str) -> object:
+    raise AttributeError(f"torch.npu.{name} is not emulated by npu_core; docs/npu_core.md lists "
+                         "what is")  # fmt: skip
+
 
 # So that they can be imported by these names.
 sys.modules.update({"torch.npu.amp": amp, "torch.npu.utils": utils})

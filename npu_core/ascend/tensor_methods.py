@@ -1,6 +1,7 @@
 """What Ascend's scripts expect on torch's own classes beyond `.npu()`, which PyTorch generates.
 
-Methods of the 1.5 fork on tensors, `use_npu` of the old profiler, and `record_stream`.
+Methods of the 1.5 fork on tensors, `use_npu` of the old profiler, `record_stream`, and npu types
+as default tensor type.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from .. import storage
+from . import tensor_types
 
 
 def claim(aten: torch.library.Library) -> None:
@@ -18,9 +20,12 @@ def claim(aten: torch.library.Library) -> None:
     torch.Tensor.npu_format_cast = _npu_format_cast
     torch.Tensor.npu_format_cast_ = _npu_format_cast_
     torch.Tensor.npu_dtype_cast = _npu_dtype_cast
+    # Lazy parameters allow the methods that move a tensor, by this list.
+    torch.nn.parameter.UninitializedTensorMixin._allowed_methods.append(torch.Tensor.npu)
     # The stream's work is done when a call returns: there is no memory to keep until later.
     aten.impl("record_stream", lambda tensor, stream: None)
     _accept_use_npu(torch.autograd.profiler.profile)
+    tensor_types.claim_default_type()
 
 
 def _npu_format_cast(self: torch.Tensor, acl_format: int | torch.Tensor) -> torch.Tensor:

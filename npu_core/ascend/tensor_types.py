@@ -1,11 +1,13 @@
 """`torch.npu.FloatTensor` and its like: names of a dtype on npu, as old scripts use them.
 
-They make tensors, answer isinstance, and name a target for `tensor.type(...)`. torch's own such
-types are C types it offers no way to add to, so these are classes whose calls return plain tensors.
+They make tensors, answer isinstance, and name a target for `tensor.type(...)` and for
+`torch.set_default_tensor_type`. torch's own such types are C types it offers no way to add to, so
+these are classes whose calls return plain tensors.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -49,3 +51,21 @@ TYPES = {
     name: _NpuType(f"torch.npu.{name}", (), {"dtype": dtype, "__module__": "torch.npu"})
     for name, dtype in _DTYPES.items()
 }
+
+
+def claim_default_type() -> None:
+    """Let `torch.set_default_tensor_type` take them; called once, at registration."""
+    original = torch.set_default_tensor_type
+
+    @functools.wraps(original)
+    def set_default_tensor_type(t: Any) -> None:
+        kind = TYPES.get(t.removeprefix("torch.npu.")) if isinstance(t, str) else t
+        if isinstance(kind, _NpuType):
+            torch.set_default_dtype(kind.dtype)
+            torch.set_default_device("npu")
+            return
+        original(t)
+        if torch.get_default_device().type == "npu":
+            torch.set_default_device(None)
+
+    torch.set_default_tensor_type = set_default_tensor_type

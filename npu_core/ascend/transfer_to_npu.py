@@ -19,27 +19,33 @@ import torch.utils._device
 from .. import amp
 from . import surface
 
-_CUDA = re.compile(r"cuda(:\d+)?|torch\.cuda\.\w+Tensor")  # whole, so that a path is none
+# Matched whole, so that a path is none of them.
+_CUDA = re.compile(r"cuda(:\d+)?|torch\.cuda\.\w+Tensor|(cpu:gloo,)?(cuda:)?nccl")
 _Device = torch.device
 
-# Functions of torch that a script names a device to, and methods (constructors among them).
-_FUNCTIONS = (
-    "arange", "as_tensor", "empty", "empty_like", "empty_strided", "eye", "full", "full_like",
-    "linspace", "load", "logspace", "ones", "ones_like", "rand", "rand_like", "randint",
-    "randint_like", "randn", "randn_like", "randperm", "scalar_tensor", "tensor", "tril_indices",
-    "triu_indices", "zeros", "zeros_like", "set_default_device",
-)  # fmt: skip
-_METHODS = {
+# What a script names a device or a backend to, by owner: functions, methods, constructors.
+_NAMES = {
+    torch: (
+        "arange", "as_tensor", "asarray", "bartlett_window", "blackman_window", "empty",
+        "empty_like", "empty_strided", "eye", "full", "full_like", "get_autocast_dtype",
+        "hamming_window", "hann_window", "is_autocast_enabled", "kaiser_window", "linspace", "load",
+        "logspace", "normal", "ones", "ones_like", "rand", "rand_like", "randint", "randint_like",
+        "randn", "randn_like", "randperm", "range", "scalar_tensor", "set_default_device",
+        "set_default_tensor_type", "tensor", "tril_indices", "triu_indices", "zeros", "zeros_like",
+    ),
+    torch.fft: ("fftfreq", "rfftfreq"),
+    torch.amp: ("custom_bwd", "custom_fwd"),
     torch.Tensor: ("to", "type", "new_empty", "new_full", "new_ones", "new_tensor", "new_zeros"),
     torch.nn.Module: ("to", "to_empty"),
     torch.autocast: ("__init__",),
-}
+    torch.distributed: ("init_process_group", "new_group"),
+}  # fmt: skip
 
 
 def _npu(value: Any) -> Any:
-    """The argument, with npu in place of cuda where it names a device, a type, or a map of them."""
+    """The argument, with npu for cuda where it names a device, a type, a backend, a map of them."""
     if isinstance(value, str) and _CUDA.fullmatch(value):
-        return value.replace("cuda", "npu")
+        return value.replace("cuda", "npu").replace("nccl", "hccl")
     if isinstance(value, _Device) and value.type == "cuda":
         return _Device("npu", value.index or 0)
     if isinstance(value, dict):
@@ -69,22 +75,22 @@ def _transfer() -> None:
     # `with torch.device(...)` knows the factories by identity; let it learn them before we wrap.
     torch.utils._device._device_constructors()
     torch.device = _DeviceType("device", (), {"__module__": "torch"})
-    for name in _FUNCTIONS:
-        setattr(torch, name, _on_npu(getattr(torch, name)))
-    for owner, names in _METHODS.items():
+    for owner, names in _NAMES.items():
         for name in names:
             setattr(owner, name, _on_npu(getattr(owner, name)))
     for name, value in vars(surface).items():
-        if not name.startswith("_") and hasattr(torch.cuda, name):
+        # torch.cuda.amp stays the module it is: torch's own code looks into its parts
+        if not name.startswith("_") and name != "amp" and hasattr(torch.cuda, name):
             setattr(torch.cuda, name, value)
+    for name in amp.__all__:
+        setattr(torch.cuda.amp, name, getattr(amp, name))
     _transfer_scalers()
     torch.Tensor.cuda, torch.nn.Module.cuda = torch.Tensor.npu, torch.nn.Module.npu
     torch.Tensor.is_cuda = torch.Tensor.is_npu
-    _transfer_distributed()
+    torch.distributed.is_nccl_available = torch.distributed.is_gloo_available  # hccl is gloo here
 
 
 def _transfer_scalers() -> None:
-    torch.cuda.amp.GradScaler = amp.GradScaler
     scaler = torch.amp.GradScaler  # its device is cuda where none is named
     make, init = scaler.__new__, scaler.__init__
 
@@ -93,16 +99,6 @@ def _transfer_scalers() -> None:
 
     init.__defaults__ = tuple(map(_npu, init.__defaults__))
     scaler.__new__, scaler.__init__ = new, _on_npu(init)
-
-
-def _transfer_distributed() -> None:
-    init = torch.distributed.init_process_group
-
-    @functools.wraps(init)
-    def init_process_group(backend: str | None = None, *args: Any, **kwargs: Any) -> Any:
-        return init("hccl" if backend == "nccl" else backend, *args, **kwargs)
-
-    torch.distributed.init_process_group = init_process_group
 
 
 _transfer()
