@@ -36,7 +36,7 @@ def masked_scale(x: Tensor, mask: Tensor, scale: float) -> Tensor:
 
 
 def _product(name: str) -> Callable:
-    """A matrix product of 16-bit operands with an fp32 result, as `torch.mm(out_dtype=)` asks for."""
+    """A matrix product of 16-bit operands with an fp32 result: `torch.mm(out_dtype=)`."""
     op = getattr(_aten, name).default
     run = partial(op._handle.redispatch_boxed, _CPU_KEY)
     product, short = (cube.through_cube(op, run, signature.read(op), n) for n in (True, False))

@@ -38,6 +38,7 @@ _MIXED = {
 _LEFT_COMPOSITE = {
     "_unsafe_view", "_pack_padded_sequence", "conv_tbc", "_euclidean_dist",
     "_native_multi_head_attention", "_transformer_encoder_layer_fwd",
+    "_grouped_mm", "_foreach_mm",
     # These ask for the size of the storage; an alias has only what the tensor spans.
     "_has_same_storage_numel", "_new_zeros_with_same_feature_meta",
 }  # fmt: skip

@@ -68,6 +68,19 @@ def test_products_with_an_fp32_result(name: str, dtype: torch.dtype, profile: st
     assert torch.equal(out.cpu(), expected)
 
 
+def test_only_fp32_operands_of_a_product_with_an_fp32_result_are_narrowed() -> None:
+    half, brain = torch.full((1, 1), 0.5, dtype=torch.float16), torch.full((1, 1), 1e6).bfloat16()
+    with npu_core.use("910A"):
+        torch.npu.set_option({"ACL_PRECISION_MODE": "must_keep_origin_dtype"})
+        assert torch.mm(half.npu(), half.npu(), out_dtype=torch.float32).item() == 0.25
+        with pytest.raises(RuntimeError, match="takes no float32"):
+            torch.mm(half.float().npu(), half.float().npu(), out_dtype=torch.float32)
+    with npu_core.use("910B"):
+        torch.npu.set_option({"ACL_PRECISION_MODE": "allow_fp32_to_fp16"})
+        one = torch.ones_like(brain).npu()
+        assert torch.mm(brain.npu(), one, out_dtype=torch.float32).item() == brain.item()
+
+
 def test_products_with_another_result_are_refused() -> None:
     a = torch.ones(2, 2, dtype=torch.float16, device="npu")
     with pytest.raises(RuntimeError, match="out_dtype"):

@@ -257,11 +257,20 @@ def test_dtypes_are_not_mixed() -> None:
 
 
 @pytest.mark.parametrize("profile", ["910A", "910B"])
-@pytest.mark.parametrize("shapes", [((3, 0), (0, 4)), ((0, 3), (3, 4)), ((3, 4), (4, 0))])
+@pytest.mark.parametrize("shapes", [((3, 0), (0, 4)), ((0, 40), (40, 4)), ((3, 40), (40, 0))])
 def test_nothing_to_sum(profile: str, shapes: tuple) -> None:
     a, b = (torch.ones(s) for s in shapes)
     with npu_core.use(profile):
         assert torch.equal((a.npu() @ b.npu()).cpu(), a @ b)
+        assert torch.equal((a[None].npu() @ b[None].npu()).cpu(), (a @ b)[None])
+
+
+def test_a_start_to_which_nothing_is_added_saturates() -> None:
+    start = torch.tensor([[6e4, math.inf, 1]], dtype=HALF).npu()
+    a, b = torch.ones(1, 0, dtype=HALF).npu(), torch.ones(0, 3, dtype=HALF).npu()
+    with npu_core.use("910A"):
+        assert torch.addmm(start, a, b, beta=2).tolist() == [[65504, 65504, 2]]
+    assert status.read() == CAST
 
 
 def test_autocast_of_the_cpu_does_not_reach_the_cube() -> None:
@@ -292,10 +301,14 @@ COMPOSITE: list[Callable] = [
     encoder_layer,
     lambda x, device: torch.conv_tbc(x, torch.ones(1, 8, 8).to(device), torch.ones(8).to(device)),
     lambda x, device: torch.cdist(x, x),  # by products from 26 rows on
+    lambda x, device: F.grouped_mm(x, torch.ones(2, 8, 8).to(device)),
+    lambda x, device: torch.stack(torch._foreach_mm([*x], [torch.ones(8, 8).to(device)] * 2)),
 ]
 
 
-@pytest.mark.parametrize("op", COMPOSITE, ids=["encoder layer", "conv_tbc", "cdist"])
+@pytest.mark.parametrize(
+    "op", COMPOSITE, ids=["encoder layer", "conv_tbc", "cdist", "grouped", "foreach"]
+)
 def test_ops_made_of_products_reach_the_cube(op: Callable) -> None:
     x = randn(2, 30, 8)
     assert torch.equal(op(x.npu(), "npu").cpu(), op(x, "cpu"))

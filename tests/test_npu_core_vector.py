@@ -72,7 +72,11 @@ def test_computing_saturates(compute: Callable, dtype: torch.dtype, data: st.Dat
     width = 16 if dtype is HALF else 32
     numbers = st.lists(st.floats(width=width), min_size=4, max_size=4)
     a, b = (torch.tensor(data.draw(numbers), dtype=dtype) for _ in range(2))
-    assert torch.equal(compute(a.npu(), b.npu()).cpu(), saturated(compute(a, b)))
+    status.clear()
+    expected = compute(a, b)
+    assert torch.equal(compute(a.npu(), b.npu()).cpu(), saturated(expected))
+    if a.isfinite().all() and b.isfinite().all():
+        assert status.read() == (0 if expected.isfinite().all() else status.VECTOR)
 
 
 BITS = [1.0, INF, -INF, NAN, -0.0, 2.0]
@@ -108,6 +112,8 @@ MOVING: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "tril": lambda x: x.view(2, 3).tril(),
     "pad": lambda x: F.pad(x, (1, 1), value=INF),
     "embedding": lambda x: F.embedding(torch.tensor([1, 0], device=x.device), x.view(2, 3)),
+    "foreach clone": lambda x: torch._foreach_clone([x])[0],
+    "channel shuffle": lambda x: torch.native_channel_shuffle(x.view(1, 6, 1, 1), 2),
     "to the host and back": lambda x: x.cpu().to(x.device),
 }
 
@@ -120,6 +126,12 @@ def test_moving_keeps_bits_and_notes_nothing(move: Callable, dtype: torch.dtype)
     bits = {HALF: torch.int16, FLOAT: torch.int32}[dtype]
     assert torch.equal(moved.contiguous().view(bits), move(x).contiguous().view(bits))
     assert (status.read(), status.read_atomic()) == (0, 0)
+
+
+def test_factories_that_compute_saturate() -> None:
+    assert torch.logspace(0, 100, 2, device="npu").tolist() == [1, torch.finfo(FLOAT).max]
+    assert torch.arange(0, 2e5, 1e5, dtype=HALF, device="npu").tolist() == [0, 65504]
+    assert status.read() == status.VECTOR
 
 
 def test_uninitialised_memory_is_no_overflow() -> None:
@@ -147,6 +159,9 @@ def test_uninitialised_memory_is_no_overflow() -> None:
             lambda: torch.zeros(1, dtype=HALF, device="npu").copy_(npu(7e4, dtype=FLOAT)),
             status.CAST,
         ),
+        (lambda: torch._foreach_copy_([npu(0.0)], [npu(65504.0, dtype=FLOAT)]), 0),
+        (lambda: torch._foreach_copy_([npu(0.0)], [npu(7e4, dtype=FLOAT)]), status.CAST),
+        (lambda: torch.ops.aten.copy(npu(0.0), npu(7e4, dtype=FLOAT)), status.CAST),
         (lambda: npu(0.0, dtype=FLOAT).to(torch.uint8), 0),
         (lambda: npu(-1.0, dtype=FLOAT).to(torch.uint8), status.UNSIGNED),
         (lambda: npu(-1.0, dtype=FLOAT).to(torch.int8), 0),
@@ -167,6 +182,58 @@ def test_what_the_register_shows(compute: Callable, bits: int) -> None:
     compute()
     assert status.read() == bits
     assert status.read_atomic() == 0
+
+
+SIGNED = [torch.int8, torch.int16, torch.int32, torch.int64]
+INTEGER_OPS: dict[str, tuple[Callable, Callable[[int, int], int]]] = {  # on npu, in Python
+    "add": (lambda a, b: a + b, lambda a, b: a + b),
+    "alpha": (lambda a, b: torch.add(a, b, alpha=3), lambda a, b: a + 3 * b),
+    "number": (lambda a, b: 7 + a, lambda a, b: 7 + a),
+    "sub_": (lambda a, b: a.clone().sub_(b), lambda a, b: a - b),
+    "rsub": (lambda a, b: 5 - a, lambda a, b: 5 - a),
+    "mul out": (lambda a, b: torch.mul(a, b, out=torch.empty_like(a)), lambda a, b: a * b),
+    "with itself": (lambda a, b: (x := a.clone()).mul_(x), lambda a, b: a * a),
+    "out itself": (lambda a, b: torch.add(x := a.clone(), x, out=x), lambda a, b: a + a),
+    "addcmul": (lambda a, b: torch.addcmul(a, a, b), lambda a, b: a + a * b),
+    "neg": (lambda a, b: -a, lambda a, b: -a),
+    "foreach": (lambda a, b: torch._foreach_mul([a, b], [b, a])[1], lambda a, b: a * b),
+    "foreach_": (lambda a, b: torch._foreach_add_([a.clone()], [b])[0], lambda a, b: a + b),
+}
+
+
+@pytest.mark.parametrize("dtype", SIGNED, ids=str)
+@pytest.mark.parametrize("op", INTEGER_OPS)
+@given(data=st.data())
+def test_integers_are_noted_exactly_when_they_wrap(
+    op: str, dtype: torch.dtype, data: st.DataObject
+) -> None:
+    info = torch.iinfo(dtype)
+    edges = st.integers(-2, 2).flatmap(
+        lambda i: st.sampled_from([i, info.max - abs(i), info.min + abs(i), math.isqrt(info.max)])
+    )
+    a, b = (data.draw(edges | st.integers(info.min, info.max)) for _ in range(2))
+    on_npu, in_python = INTEGER_OPS[op]
+    status.clear()
+    result, exact = on_npu(npu(a, dtype=dtype), npu(b, dtype=dtype)).item(), in_python(a, b)
+    assert (result - exact) % 2**info.bits == 0
+    bit = status.NEGATE if op == "neg" else status.INTEGER
+    assert status.read() == (bit if result != exact else 0)
+
+
+@pytest.mark.parametrize(
+    "square",
+    [
+        lambda x: x.mul_(x),
+        lambda x: torch.mul(x, x, out=x),
+        lambda x: torch.exp(x, out=x),
+        lambda x: torch._foreach_mul_([x], [x]),
+    ],
+    ids=["in place", "out", "out of one operand", "foreach"],
+)
+def test_an_operand_that_the_op_overwrites_hides_no_overflow(square: Callable) -> None:
+    square(x := npu(6e4, 1.0))
+    assert x[0].item() == 65504
+    assert status.read() == status.VECTOR
 
 
 def test_an_infinite_operand_is_no_overflow_of_the_op() -> None:
@@ -215,6 +282,13 @@ def test_running_statistics_saturate_too() -> None:
     assert status.read() == status.VECTOR
 
 
+def test_running_statistics_that_are_only_read_keep_their_bits() -> None:
+    norm = torch.nn.BatchNorm1d(1).npu().eval()
+    norm.running_var.fill_(INF)
+    assert norm(torch.ones(2, 1).npu()).tolist() == [[0], [0]]
+    assert norm.running_var.item() == INF
+
+
 def test_gradients_saturate_and_are_noted() -> None:
     x = npu(1e-4).requires_grad_()
     (x.log() * 60000).backward()
@@ -248,6 +322,7 @@ def test_910b_saturates_where_the_environment_forces_it(monkeypatch: pytest.Monk
 def test_910a_computes_no_bfloat16_and_moves_it() -> None:
     x = npu(1.0, 2.0, dtype=torch.bfloat16)
     assert x.clone().flip(0).cpu().tolist() == [2, 1]
+    assert not x.is_pinned()
     for compute in (lambda: x + 1, lambda: x @ x, lambda: x.float(), lambda: npu(1.0).bfloat16()):
         with pytest.raises(RuntimeError, match=r"aten::\w+.*: 910A has no bfloat16; use float16"):
             compute()
