@@ -141,6 +141,16 @@ def test_uninitialised_memory_is_no_overflow() -> None:
     assert status.read() == 0
 
 
+@pytest.mark.parametrize("dtype", [HALF, FLOAT, torch.bfloat16, torch.int64], ids=str)
+def test_printing_computes_nothing_on_the_device(dtype: torch.dtype) -> None:
+    values = [1, 2] if dtype is torch.int64 else BITS
+    x = torch.tensor(values, dtype=dtype)
+    shown = repr(x.npu())
+    assert shown.partition("]")[0] == repr(x).partition("]")[0]
+    assert "device='npu:0'" in shown
+    assert status.read() == 0
+
+
 # What overflows, and the nearest thing that does not.
 
 

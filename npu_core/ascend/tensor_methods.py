@@ -1,7 +1,7 @@
 """What Ascend's scripts expect on torch's own classes beyond `.npu()`, which PyTorch generates.
 
-Methods of the 1.5 fork on tensors, `use_npu` of the old profiler, `record_stream`, and npu types
-as default tensor type.
+Methods of the 1.5 fork on tensors, `use_npu` of the old profiler, `record_stream`, printing, and
+npu types as default tensor type.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ def claim(aten: torch.library.Library) -> None:
     # The stream's work is done when a call returns: there is no memory to keep until later.
     aten.impl("record_stream", lambda tensor, stream: None)
     _accept_use_npu(torch.autograd.profiler.profile)
+    _print_from_host()
     tensor_types.claim_default_type()
 
 
@@ -52,3 +53,16 @@ def _accept_use_npu(profile: type) -> None:
         init(self, *args, **kwargs)
 
     profile.__init__ = accepting
+
+
+def _print_from_host() -> None:
+    """Let printing look at a copy on the host, as torch_npu does: computing on the device notes
+    overflow, and 910A computes no bfloat16.
+    """
+    text = torch._tensor_str._tensor_str
+
+    @functools.wraps(text)
+    def from_host(self: torch.Tensor, indent: int) -> str:
+        return text(self.cpu() if self.device.type == "npu" else self, indent)
+
+    torch._tensor_str._tensor_str = from_host
