@@ -58,8 +58,8 @@ def histogram(x: Tensor, *args: float, **kwargs: float) -> Tensor:
 
     Mixture-of-experts models count so what each expert gets; the CPU has it of floats only.
     """
-    counted = torch.histc(x if x.is_floating_point() else x.double(), *args, **kwargs)
-    return counted.to(x.dtype)
+    integers = not (x.is_floating_point() or x.is_complex() or x.dtype is torch.bool)
+    return torch.histc(x.double() if integers else x, *args, **kwargs).to(x.dtype)
 
 
 # By `name.overload`.
