@@ -29,6 +29,29 @@ def test_fused_dropout_keeps_with_the_given_probability_and_scales() -> None:
     assert abs(kept - 0.75) < 6 * (0.75 * 0.25 / 4096) ** 0.5  # six standard deviations
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8, torch.float32])
+def test_a_histogram_counts_integers_too(dtype: torch.dtype) -> None:
+    experts = torch.tensor([3, 1, 1, 0, 9], dtype=dtype)
+    counts = torch.histc(experts.npu(), bins=4, min=0, max=3)
+    assert (counts.tolist(), counts.dtype) == ([1, 2, 0, 1], dtype)
+    with pytest.raises(RuntimeError, match="not implemented for 'Bool'"):
+        torch.histc(experts.npu().bool())
+
+
+@pytest.mark.parametrize("profile", ["exact", "910A"])
+def test_a_product_for_each_group_is_one_of_the_cube(profile: str) -> None:
+    rows, weights = torch.randn(6, 40), torch.randn(2, 40, 8)
+    ends = torch.tensor([2, 6], dtype=torch.int32)
+    with npu_core.use(profile):
+        x, w = rows.npu().requires_grad_(), weights.npu().requires_grad_()
+        out = torch._grouped_mm(x, w, offs=ends.npu())
+        out.backward(out)
+        assert torch.equal(out, torch.cat([x[:2] @ w[0], x[2:] @ w[1]]))
+        assert torch.equal(x.grad[:2], out[:2] @ w[0].t())
+    narrowed = not torch.equal(out.cpu(), torch._grouped_mm(rows, weights, offs=ends))
+    assert narrowed is (profile == "910A")
+
+
 def test_fused_dropout_draws_from_the_device_or_from_the_given_generator() -> None:
     x = torch.ones(64, device="npu")
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from oracle import assert_same, gradient, on_both
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -310,6 +311,55 @@ def test_a_module_made_on_meta_gets_memory_on_npu() -> None:
     assigned = nn.Linear(4, 3, device="meta")
     assigned.load_state_dict(model.state_dict(), assign=True)
     assert assigned.weight.data_ptr() == model.weight.data_ptr()
+
+
+def test_a_module_that_moves_keeps_its_parameters_ties_and_optimizer() -> None:
+    def trained(device: str) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 3), nn.Linear(3, 5, bias=False))
+        tied = model[2].weight = model[0].weight
+        parameters = list(model.parameters())
+        optimizer = torch.optim.SGD(parameters, 0.1, momentum=0.9)
+        model(torch.arange(5)).sum().backward()
+        grad = tied.grad
+        for place in (device, "cpu", device):
+            model.to(place)
+            assert model[0].weight is model[2].weight is tied
+            assert (tied.device.type, tied.grad.device.type) == (place, place)
+            assert tied.grad is grad
+        for mine, its in zip(model.parameters(), parameters, strict=True):
+            assert mine is its
+        train(model, optimizer, torch.arange(5).to(device))
+        return [p.detach() for p in parameters]
+
+    on_both(trained)
+
+
+def test_data_of_another_kind_cannot_be_assigned() -> None:
+    x = torch.ones(2, device="npu")
+    for other in (torch.ones(2, device="meta"), torch.ones(2).to_sparse()):
+        for tensor, data in ((x, other), (other, x)):
+            with pytest.raises(RuntimeError, match="incompatible tensor type"):
+                tensor.data = data
+
+
+def test_no_dispatch_mode_sees_the_question_whether_data_fits() -> None:
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, op, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
+            ops.append(op)
+            return op(*args, **(kwargs or {}))
+
+    ops: list = []
+    model = nn.Linear(4, 3)
+    with Seen():
+        model.npu()
+    assert ops == [torch.ops.aten._to_copy.default] * 2
+
+
+@pytest.mark.parametrize("move", [lambda m: m.npu(), lambda m: m.to("npu")], ids=["npu", "to"])
+def test_a_lazy_module_moves_before_it_has_a_shape(move: Callable[[nn.Module], nn.Module]) -> None:
+    model = move(nn.LazyLinear(3))
+    assert model(torch.ones(2, 4, device="npu")).device.type == model.weight.device.type == "npu"
 
 
 def test_swapping_moves_a_module_under_its_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
