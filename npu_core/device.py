@@ -75,6 +75,7 @@ def _claim_device() -> None:
     )
     memory.claim_storages()
     memory.claim_dlpack()
+    memory.claim_queues()
     random.claim_generators()
     compile.run_npu_graphs_eagerly()
     aten = torch.library.Library("aten", "IMPL", "PrivateUse1")

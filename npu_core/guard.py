@@ -5,7 +5,8 @@ Autograd's engine holds a stream guard around every node. While it unwinds from 
 (a tensor hook raised, Ctrl-C came inside a dispatch mode) that guard asks ours for its device type,
 which is Python: called with an error pending it fails, in a function that must not, and the process
 aborts. So `type_` takes the pending error out of the interpreter, and the call that ran the engine,
-which now ends in an error without a cause, raises what was taken.
+which now ends in an error without a cause, raises what was taken. The engine's threads serve every
+caller; what tells them apart is thread-local state, which the engine carries to its threads.
 
 The engine makes one thread a device at its first run and none later. If a backward ran before the
 device was registered there is no thread for npu, and the engine fails an assertion. So then all of
@@ -26,10 +27,11 @@ _PRIVATE_USE_1 = torch._C._autograd.DeviceType.PrivateUse1
 
 # Without argument types, whose converters would be calls.
 _fetch = ctypes.PYFUNCTYPE(None)(("PyErr_Fetch", ctypes.pythonapi))
+_release = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))
 _normalize = ctypes.PYFUNCTYPE(None)(("PyErr_NormalizeException", ctypes.pythonapi))
 _error = (ctypes.py_object(), ctypes.py_object(), ctypes.py_object())
 _kind, _value, _trace = map(ctypes.pointer, _error)
-_taken: list[BaseException] = []
+_TAKEN = "npu_core: errors taken"  # in thread-local state: a list for each run of the engine
 
 
 class Guard(torch._C._acc.DeviceGuard):
@@ -46,7 +48,18 @@ class Guard(torch._C._acc.DeviceGuard):
 
 def _keep() -> None:
     _normalize(_kind, _value, _trace)
-    _taken.append(_error[1].value.with_traceback(_error[2].value if _error[2] else None))
+    error = _error[1].value.with_traceback(_error[2].value if _error[2] else None)
+    for part in _error:
+        if part:
+            _release(part.value)  # fetching made the reference ours
+    taken = _taken_here()
+    if taken is not None:  # always, unless C++ ran the engine
+        taken.append(error)
+
+
+def _taken_here() -> list[BaseException] | None:
+    """The errors taken from the run of the engine that this thread works for."""
+    return torch._C._get_obj_in_tls(_TAKEN) if torch._C._is_key_in_tls(_TAKEN) else None
 
 
 def wrap_engine() -> None:
@@ -98,13 +111,14 @@ class _WithoutThread:
 
 
 def _run(run: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
-    before = len(_taken)
+    taken: list[BaseException] = []
+    outer = _taken_here()  # a run within a run, as checkpoint's
+    torch._C._stash_obj_in_tls(_TAKEN, taken)
     try:
         return run(*args, **kwargs)
     except SystemError:
-        if len(_taken) == before:
+        if not taken:
             raise
-        error = _taken[before]
     finally:
-        del _taken[before:]
-    raise error
+        torch._C._stash_obj_in_tls(_TAKEN, outer)
+    raise taken.pop(0)  # out of the list: this frame is in its traceback

@@ -12,10 +12,13 @@ DLPack knows no conj or neg bit and drops them silently; only the `_bits` varian
 from __future__ import annotations
 
 import functools
+import pickle
 from ctypes import c_char_p, c_int32, c_void_p, py_object, pythonapi
+from multiprocessing.reduction import ForkingPickler
 
 import torch
 import torch.utils.dlpack
+from torch.multiprocessing import reductions
 
 _CPU, _NPU = 1, 12  # kDLCPU, kDLExtDev
 _DEVICE_TYPE, _RANK = 8, 16  # offsets in DLTensor: data pointer, device (2 x int32), rank
@@ -137,6 +140,33 @@ def _both_dense(self: torch.Tensor, other: torch.Tensor) -> bool:
             and not (t.is_quantized or t.is_nested)
             for t in (self, other)
         )
+
+
+def claim_queues() -> None:
+    """Let npu tensors pass between processes, as a DataLoader's workers send them: by a copy.
+
+    torch would look for shared memory of the device; it fails in the thread that feeds the queue,
+    and the process at the other end waits for ever.
+    """
+    for kind in (torch.Tensor, torch.nn.Parameter):
+        ForkingPickler.register(kind, _reduce)
+
+
+def _reduce(tensor: torch.Tensor) -> tuple:
+    refused = tensor.requires_grad and not tensor.is_leaf
+    if refused or tensor.device.type != "npu":
+        return reductions.reduce_tensor(tensor)
+    with torch.no_grad():
+        if type(tensor) is torch.Tensor and tensor.untyped_storage().nbytes() > tensor.nbytes:
+            tensor = tensor.clone().requires_grad_(tensor.requires_grad)  # not all that it views
+        return _rebuild, (pickle.dumps(tensor),)
+
+
+def _rebuild(pickled: bytes) -> torch.Tensor:
+    from . import register
+
+    register()  # the other end may be a fresh process
+    return pickle.loads(pickled)
 
 
 def claim_storages() -> None:

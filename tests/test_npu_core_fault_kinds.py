@@ -14,6 +14,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from torch.nn import functional
 
 import npu_core
+from npu_core.fault_kinds import KINDS
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -369,6 +370,22 @@ def test_the_layout_of_a_result_is_kept() -> None:
     x = torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last)
     for kind in ("one_element_off", "sign_flip", "saturate", "one_row_swapped", "wrong_dtype_cast"):
         assert relabelled(kind, x).stride() == x.stride()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("profile", ["910A", "910B"])
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"wrong_epsilon", "stale_buffer"}))
+def test_every_kind_is_another_result_where_numerics_are_emulated(
+    kind: str, profile: str, dtype: torch.dtype
+) -> None:
+    bias, x, weight = (torch.randn(s).to(dtype).npu() for s in ((32,), (4, 32), (32, 32)))
+    with npu_core.use(profile):
+        sound = torch.addmm(bias, x, weight)
+        with npu_core.fault("addmm", kind):
+            found = torch.addmm(bias, x, weight)
+    assert (found.dtype, found.shape) == (sound.dtype, sound.shape)
+    assert not torch.equal(found, sound)
+    assert found.isfinite().all().item() is (kind != "nan_in_one_element")
 
 
 # What does not fit.

@@ -8,6 +8,7 @@ import io
 import pickle
 from collections.abc import Callable, Iterator
 from functools import partial
+from multiprocessing.reduction import ForkingPickler
 
 import pytest
 import torch
@@ -410,6 +411,26 @@ def test_batches_of_a_data_loader(workers: int, pinned: bool) -> None:
         assert x.is_pinned() is y.is_pinned() is pinned
         seen.append((x.npu(non_blocking=True).sum().item(), y.npu(non_blocking=True).tolist()))
     assert seen == [(6, [0, 1]), (22, [2, 3]), (38, [4, 5])]
+
+
+def test_workers_may_hand_out_tensors_on_npu() -> None:
+    data = TensorDataset(torch.arange(4.0).npu())
+    batches = [x for (x,) in DataLoader(data, 2, num_workers=1, timeout=30)]
+    assert [(x.device.type, x.tolist()) for x in batches] == [("npu", [0, 1]), ("npu", [2, 3])]
+
+
+def test_a_tensor_passes_a_queue_as_what_it_is_and_no_more() -> None:
+    weight = nn.Parameter(torch.ones(2, device="npu"))
+    big = torch.arange(10_000.0, device="npu")
+    row = big[3:5].requires_grad_()
+    for sent in (weight, weight.detach().bool(), row):
+        pickled = ForkingPickler.dumps(sent)
+        came = pickle.loads(pickled)
+        assert (type(came), came.requires_grad) == (type(sent), sent.requires_grad)
+        assert_same(came.detach(), sent.detach().cpu())
+        assert len(pickled) < 4000
+    with pytest.raises(RuntimeError, match="non-leaf tensor"):
+        ForkingPickler.dumps(row * 2)
 
 
 def test_to_pin_is_to_copy_once() -> None:
