@@ -44,6 +44,7 @@ _DEVICE_BOUND = {
     Type.GENERATOR,
     Type.OPT_MEM_FMT,
     Type.TENSOR_OPTS,
+    Type.PARTS,
 }
 """Arguments that may differ between devices without changing what is computed."""
 
@@ -193,7 +194,7 @@ def _with_lost(records: Sequence[Record], gone: dict[str | None, _Gone]) -> Sequ
     """The records, and those of which nothing is left but the note that they were omitted."""
     known = {record.path for record in records}
     lost = [
-        Record(ir, int(seqid), path, (), (), {}, None, False)
+        Record(ir, int(seqid), path, (), (), {}, False)
         for path in gone
         if path is not None and path not in known
         for ir, seqid in [path[1:].split("/")]

@@ -7,29 +7,35 @@
 
 The rules for arguments are the original's; `use_dump=True` with a load_file_path means load and
 dump, as its guide writes it. A second context on a path that this process has finished keeps the
-file and records nothing, since training scripts loop and the first step is the one wanted.
+file and records nothing, since training scripts loop and the first step is the one wanted. A loop
+that is wanted whole says `dump.step()` at the end of each step.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
-from collections import Counter
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from datetime import datetime
 from types import TracebackType
 
-import torch
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch import nn
 
-from .capture import Capture
-from .environment import describe_run, faults_listed
+from .capture import capturing
+from .choice import Choice, numbers, words
+from .environment import describe_run, faults_listed, rank, world_size
 from .errors import warn
+from .estimate import Estimate
+from .finals import Finals
+from .layout import SIDES
 from .load import Loader
+from .names import Names
+from .paths import check, for_step, has_step, resolve, same_file, text
 from .reader import Dump, open_dump
+from .session import Session
+from .writer import Writer
+
+MEMORY = 1 << 30
 
 _active: dumper | None = None
 _finished: set[str] = set()
@@ -41,8 +47,15 @@ class dumper:  # noqa: N801 - the original's name
 
     enabled: False makes everything a no-op. use_dump: record inputs and outputs. use_load: run each
     op on the inputs that load_file_path recorded for it and record its outputs under the same
-    sequence id. dump_path: the file; None or '' a time-stamped one here; a directory one inside it.
-    check_overflow, load_with_acl_dump: accepted, not built yet.
+    sequence id. dump_path: the file; None or '' a time-stamped one here; a directory one inside it;
+    `{rank}` and `{step}` in it are filled in. check_overflow, load_with_acl_dump: accepted, not
+    built yet.
+
+    What is recorded: ops (patterns of IR names), modules (patterns of module paths), phases,
+    steps, ranks, sides (`input`, `output`), level (`op`, `call`, `module`: the boundary whose
+    tensors are kept), views (`skip`, `dump`), max_bytes (of tensor data a file). estimate: run the
+    step, write nothing, print what a dump would take. model: names modules before they are called;
+    a module, or several by name. memory: bytes of copies that may wait to be written.
 
     Attributes after entering: `path` (the dump file, created by the first op), after leaving a load
     run `matched` (ops that were fed) and `unmatched` (IR names of ops that had no counterpart, in
@@ -61,6 +74,19 @@ class dumper:  # noqa: N801 - the original's name
         dump_path: str | os.PathLike | None = None,
         load_file_path: str | os.PathLike | None = None,
         load_with_acl_dump: bool = False,
+        *,
+        ops: str | Iterable[str] | None = None,
+        modules: str | Iterable[str] | None = None,
+        phases: str | Iterable[str] | None = None,
+        steps: int | str | Iterable[int] | None = None,
+        ranks: int | str | Iterable[int] | None = None,
+        sides: str | Iterable[str] = SIDES,
+        level: str = "op",
+        views: str = "skip",
+        max_bytes: int | None = None,
+        estimate: bool = False,
+        model: nn.Module | Mapping[str, nn.Module] | None = None,
+        memory: int = MEMORY,
     ) -> None:
         flags = (use_dump, use_load, check_overflow, load_with_acl_dump)
         if not all(isinstance(flag, bool) for flag in flags):
@@ -72,15 +98,30 @@ class dumper:  # noqa: N801 - the original's name
         self.use_dump = use_dump
         self.use_load = use_load
         self.check_overflow = check_overflow
-        self.dump_path = _path(dump_path)
-        self.load_file_path = _path(load_file_path)
+        self.dump_path = text(dump_path)
+        self.load_file_path = text(load_file_path)
         self.load_with_acl_dump = load_with_acl_dump
         self.path: str | None = None
         self.matched = 0
         self.unmatched: list[str] = []
-        self._capture: Capture | None = None
+        self._choice = Choice(
+            ops=words(ops),
+            modules=words(modules),
+            phases=words(phases),
+            steps=numbers("steps", steps),
+            ranks=numbers("ranks", ranks),
+            sides=words(sides),
+            level=level,
+            views=views,
+            max_bytes=max_bytes,
+        )
+        self._estimate = Estimate() if estimate else None
+        self._models = {"": model} if isinstance(model, nn.Module) else model
+        self._memory = memory
+        self._step = 0
+        self._session: Session | None = None
         self._source: Dump | None = None
-        self._stack = ExitStack()
+        self._recording = ExitStack()
 
     def __enter__(self) -> dumper:
         global _active
@@ -89,31 +130,37 @@ class dumper:  # noqa: N801 - the original's name
         if _active is not None and _active._process == os.getpid():  # a forked child has its own
             raise RuntimeError("utils dumper are not reentrant")
         self._check_modes()
-        if not (self.use_dump or self.use_load):
+        if not (self.use_dump or self.use_load) or not self._choice.takes_rank(rank()):
             return self
         loading = self.use_load or self.load_file_path is not None
         if loading and not (self.load_file_path and os.path.isfile(self.load_file_path)):
             raise RuntimeError(
                 f"please input a file path: load_file_path is {self.load_file_path!r}"
             )
-        self.path = _resolve(self.dump_path)
-        if loading and _same_file(self.path, self.load_file_path):
+        self._template = resolve(self.dump_path, rank(), world_size())
+        self.path = for_step(self._template, self._step)
+        if loading and same_file(self.path, self.load_file_path):
             raise RuntimeError("dump_path and load_file_path can not be same!")
         if os.path.realpath(self.path) in _finished and os.path.exists(self.path):
             self._say_kept()
             return self
-        loader = None
+        if self._estimate is None:
+            check(self.path)
+        self._loader = None
         if loading:
             self._source = open_dump(self.load_file_path)
-            loader = Loader(self._source)
+            self._loader = Loader(self._source)
         self._environment = describe_run("load" if loading else "dump")
-        self._capture = Capture(os.path.abspath(self.path), self._environment, loader)
-        self._loader = loader
         self._process = os.getpid()
+        self._names = Names(self._models)
+        self._begin_file()
+        # An interpreter that ends inside the context finishes the file too.
+        atexit.register(self._finish)
         try:
-            self._begin()
+            self._resume()
         except BaseException:
-            self._stack.close()
+            self._recording.close()
+            atexit.unregister(self._finish)
             raise
         _active = self
         return self
@@ -125,18 +172,43 @@ class dumper:  # noqa: N801 - the original's name
         trace: TracebackType | None,
     ) -> None:
         global _active
-        if self._capture is None:
+        if self._session is None:
             return
         _active = None
-        capture, self._capture = self._capture, None
+        atexit.unregister(self._finish)
         try:
-            self._stack.close()
+            self._end_step()
         finally:
-            if capture.made_file:
-                _finished.add(os.path.realpath(self.path))
-            if self._source is not None:
-                self._source.close()
-                self._report_load()
+            try:
+                self._suspend()
+            finally:
+                self._finish()
+        if self._source is not None:
+            self._source.close()
+            self._report_load()
+
+    def step(self) -> None:
+        """End a training step: store gradients and parameters, and count on.
+
+        Where the next step is none of `steps`, nothing of torch is changed until one is again.
+        """
+        if self._session is None:
+            return
+        self._end_step()
+        self._step += 1
+        if has_step(self._template):
+            self._suspend()
+            self._close_file()
+            self.path = for_step(self._template, self._step)
+            check(self.path)
+            self._begin_file()
+        self._session.step = self._step
+        if not self._choice.takes_step(self._step):
+            self._suspend()
+        elif self._tracker is None:
+            self._resume()
+        else:
+            self._tracker.new_step()
 
     def _check_modes(self) -> None:
         if self.use_dump + self.use_load + self.check_overflow > 1:
@@ -147,22 +219,55 @@ class dumper:  # noqa: N801 - the original's name
                     f"{name} is accepted but not built yet in this version; leave it out"
                 )
 
-    def _begin(self) -> None:
-        capture, stack = self._capture, self._stack
-        # An interpreter that ends inside the context finishes the file too.
-        atexit.register(capture.finish)
-        stack.callback(atexit.unregister, capture.finish)
-        # Compiled functions run as written inside the context, and compiled again after it. Without
-        # this fullgraph=True raises, and what is first run in here stays eager for good.
-        stack.enter_context(torch.compiler.set_stance("force_eager"))
-        # One thread, so one order of ops and one sequence of autograd node numbers.
-        stack.enter_context(torch.autograd.set_multithreading_enabled(False))
-        before = register_optimizer_step_pre_hook(lambda *_: capture.enter_optimizer(True))
-        stack.callback(before.remove)
-        after = register_optimizer_step_post_hook(lambda *_: capture.enter_optimizer(False))
-        stack.callback(after.remove)
+    def _begin_file(self) -> None:
+        self._session = Session(
+            os.path.abspath(self.path),
+            self._environment,
+            self._choice,
+            self._names,
+            self._loader,
+            self._estimate.writer if self._estimate else self._writer,
+        )
+        self._session.step = self._step
+        self._tracker = None
+        self._finals = Finals(self._session, self._names)
+
+    def _writer(self, path: str, environment: dict) -> Writer:
+        return Writer(path, environment, self._memory)
+
+    def _resume(self) -> None:
+        """Record from here on, if this step is wanted."""
+        if not self._choice.takes_step(self._step):
+            return
+        session, stack = self._session, self._recording
+        session.forget()
+        session.interrupt.install()
+        stack.callback(session.interrupt.remove)
         stack.enter_context(faults_listed(self._environment))
-        stack.enter_context(capture)
+        self._tracker = stack.enter_context(capturing(session))
+        stack.enter_context(self._finals.watching(self._tracker))
+
+    def _suspend(self) -> None:
+        """Leave torch as it was found."""
+        self._tracker = None
+        self._recording.close()
+
+    def _end_step(self) -> None:
+        if self._tracker is not None and self._session.ours:
+            self._finals.end_step()
+
+    def _finish(self) -> None:
+        if self._session is not None:
+            self._close_file()
+            self._session = None
+
+    def _close_file(self) -> None:
+        session = self._session
+        session.finish()
+        if self._estimate is not None:
+            self._estimate.show()
+        elif session.made_file:
+            _finished.add(os.path.realpath(self.path))
 
     def _say_kept(self) -> None:
         real = os.path.realpath(self.path)
@@ -177,48 +282,4 @@ class dumper:  # noqa: N801 - the original's name
 
     def _report_load(self) -> None:
         self.matched, self.unmatched = self._loader.matched, self._loader.unmatched
-        if self.unmatched:
-            warn(
-                f"{self.matched} ops ran on recorded inputs; {len(self.unmatched)} found no "
-                f"counterpart in {self.load_file_path}, ran on their own inputs and are not "
-                f"recorded: {_most_common(self.unmatched)}",
-                self.path,
-                "compare what was fed; the file lists the others under unmatched",
-            )
-
-
-def _most_common(names: list[str]) -> str:
-    counted = Counter(names).most_common()
-    text = ", ".join(f"{name} ({count})" for name, count in counted[:5])
-    return text + (", ..." if len(counted) > 5 else "")
-
-
-def _path(given: str | os.PathLike | None) -> str | None:
-    """A path as text; '' means not given."""
-    return os.fsdecode(given) or None if given is not None else None
-
-
-def _resolve(dump_path: str | None) -> str:
-    """The dump file's path by the original's rules. Raises RuntimeError when its directory is not
-    there.
-    """
-    stamp = datetime.now().strftime("%Y%m%d_%H%M%S.%f") + ".h5"
-    if dump_path is None:
-        return stamp
-    directory, name = os.path.split(dump_path)
-    if directory and not os.path.isdir(directory):
-        raise RuntimeError(f"the directory '{directory}' does not exist, please input a valid one")
-    path = os.path.join(dump_path, stamp) if not name or os.path.isdir(dump_path) else dump_path
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise RuntimeError(f"'{path}' is no regular file, please input another")
-    if not os.access(os.path.dirname(path) or ".", os.W_OK):
-        raise RuntimeError(
-            f"the directory '{os.path.dirname(path) or '.'}' is not writable, please input another"
-        )
-    return path
-
-
-def _same_file(one: str, other: str) -> bool:
-    if os.path.exists(one):
-        return os.path.samefile(one, other)
-    return os.path.realpath(one) == os.path.realpath(other)
+        self._loader.report(self.path, self.load_file_path)

@@ -4,6 +4,7 @@ machines.
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Iterator
@@ -31,12 +32,33 @@ def describe_run(mode: str) -> dict[str, Any]:
         "matmul_precision": torch.get_float32_matmul_precision(),
         "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
     }
+    if world_size() > 1:
+        found["rank"], found["world_size"] = rank(), world_size()
     if torch.cuda.is_available():
         found["cuda"] = {"version": torch.version.cuda, "device": torch.cuda.get_device_name()}
     npu = getattr(torch, "npu", None)
     if npu is not None and npu.is_available():
         found["npu"] = {"device": npu.get_device_name(), "torch_npu": _version_of("torch_npu")}
     return found
+
+
+def rank() -> int:
+    """This process's number among those of a distributed run; 0 outside of one."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank()
+    return _number("RANK", 0)
+
+
+def world_size() -> int:
+    """How many processes the distributed run has; 1 outside of one."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_world_size()
+    return _number("WORLD_SIZE", 1)
+
+
+def _number(variable: str, default: int) -> int:
+    value = os.environ.get(variable, "")
+    return int(value) if value.isdecimal() else default
 
 
 @contextmanager

@@ -21,8 +21,8 @@ from h5py import h5a, h5d, h5t
 
 from . import dtypes
 
-NUMBERS = (b"Type", b"DataType", b"DeviceType", b"FormatType", b"RequiresGrad")
-STRIDES = (b"Stride", b"LiveStride")
+NUMBERS = (b"Type", b"DataType", b"DeviceType", b"FormatType", b"RequiresGrad", b"Uninitialised")
+STRIDES = (b"Stride", b"LiveStride", b"LiveOffset")
 DTYPE = b"TorchDType"
 _WANTED = {*NUMBERS, *STRIDES, DTYPE}
 

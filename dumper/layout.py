@@ -56,6 +56,7 @@ class Type(IntEnum):
     VEC_DOUBLE = 105
     VEC_SCALAR = 106
     GENERATOR = 107  # the generator's state before the op, bytes
+    PARTS = 108  # JSON text: what the tensors beside it make up (sparse, quantized, nested)
     LINES = 110  # UTF-8 text, one JSON value a line
 
 

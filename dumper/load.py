@@ -13,11 +13,13 @@ without a counterpart runs on what it was given and is listed, not recorded.
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from typing import Any
 
 import torch
 
-from .errors import DumpError
+from .errors import DumpError, warn
 from .layout import Type
 from .ops import Argument, Op
 from .reader import Dump, Record
@@ -25,6 +27,7 @@ from .record import tensors_in
 from .replay import argument_of, members, scalar_of
 from .stored import Tensor
 from .tensors import TORCH_DTYPES
+from .writer import Writer
 
 _LONG = {torch.int32: torch.int64}
 _NOT_COMPARED = (Type.DEVICE, Type.LAYOUT, Type.OPT_MEM_FMT, Type.GENERATOR)
@@ -37,10 +40,40 @@ class Loader:
 
     def __init__(self, dump: Dump) -> None:
         self._waiting = {ir: list(records) for ir, records in dump.by_ir.items()}
+        self._values = {
+            (record.phase, name, record.step or 0): record.seqid
+            for record in dump.records
+            if record.phase in ("grad", "update")
+            for name in record.names.values()
+        }
         self.matched = 0
         self.unmatched: list[str] = []
 
-    def counterpart(self, op: Op, values: list[Any]) -> tuple[Record, list[Any]] | None:
+    def value(self, phase: str, name: str, step: int) -> int | None:
+        """The seqid under which the recorded run holds a named value of a step, if it does."""
+        return self._values.get((phase, name, step))
+
+    def report(self, path: str, source: str) -> None:
+        """Say once what was not fed."""
+        if self.unmatched:
+            counted = Counter(self.unmatched).most_common()
+            names = ", ".join(f"{name} ({count})" for name, count in counted[:5])
+            warn(
+                f"{self.matched} ops ran on recorded inputs; {len(self.unmatched)} found no "
+                f"counterpart in {source}, ran on their own inputs and are not "
+                f"recorded: {names}" + (", ..." if len(counted) > 5 else ""),
+                path,
+                "compare what was fed; the file lists the others under unmatched",
+            )
+
+    def write_unmatched(self, writer: Writer) -> None:
+        """List in the file what found no counterpart."""
+        for ir in self.unmatched:
+            writer.line("unmatched", json.dumps({"ir": ir}))
+
+    def counterpart(
+        self, op: Op, values: list[Any], place: tuple, step: int
+    ) -> tuple[Record, list[Any]] | None:
         """Take the record that belongs to this call, and its arguments on the call's devices.
 
         None, and noted in `unmatched`, when there is none or its tensors cannot be read.

@@ -8,6 +8,7 @@ and `Tensor?[]` lists hold None.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -29,6 +30,8 @@ UNMARKED_WRITES = {
     )
 }
 """The ops that write arguments their schema does not mark."""
+
+_BLANK = re.compile(r"(new_)?empty(_like|_strided|_permuted|_quantized)?$")
 
 SILENT_NAMESPACES = ("profiler", "prim")
 """Bookkeeping of torch itself that reaches dispatch modes; no arithmetic, so no record."""
@@ -86,6 +89,9 @@ class Op:
         self.is_view = torch.Tag.inplace_view in func.tags or any(
             r.alias_info is not None and not r.alias_info.is_write for r in schema.returns
         )
+        self.seeded = torch.Tag.nondeterministic_seeded in func.tags
+        self.blank = bool(_BLANK.match(schema.name.partition("::")[2]))
+        self.collective = func.namespace in ("c10d", "_c10d_functional")
         self.returns = _return_keys(schema)
         # The arguments an op changes without returning them (foreach, batch norm) are outputs all
         # the same.

@@ -24,6 +24,7 @@ from h5py import h5a, h5d, h5f, h5g, h5l, h5o, h5p, h5t
 from . import layout
 from .errors import DumpError
 from .facts import Facts, Headers, facts_of
+from .index import BY_CHOICE, UNKNOWN, Entry, entries
 from .journal import JournaledReader, pages_of
 from .stored import DAMAGE, Argument, Source, Tensor, describe, empty_list, first_line
 from .superblock import check_file, has_plain_addresses
@@ -44,7 +45,10 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One op call: `ir` and `path` as the file has them, tensors and arguments by schema name."""
+    """One op call: `ir` and `path` as the file has them, tensors and arguments by schema name.
+
+    entry: what the index says about it. results: outputs that are no tensors.
+    """
 
     ir: str
     seqid: int
@@ -52,8 +56,14 @@ class Record:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     arguments: dict[str, Argument]
-    phase: str | None
     has_inputs: bool = field(repr=False)
+    entry: Entry = field(default=UNKNOWN, repr=False)
+    results: dict[str, Argument] = field(default_factory=dict, repr=False)
+
+    @property
+    def phase(self) -> str | None:
+        """forward, backward, optimizer or recompute; grad or update for a value; None unknown."""
+        return self.entry.phase
 
 
 def open_dump(path: str | os.PathLike) -> Dump:
@@ -111,11 +121,13 @@ class Dump:
             raise DumpError(
                 f"the root of this HDF5 file cannot be read ({first_line(error)})", path, _FALLBACK
             ) from None
-        self.omitted = tuple(
-            (str(entry.get("path")), str(entry.get("reason"))) for entry in self.lines("omitted")
-        )
-        phases = self._phases()
-        records = list(self._records(links, phases))
+        index = entries(self.lines("index"), self.lines("calls"))
+        records = list(self._records(links, index))
+        records += [
+            Record(ir, seqid, layout.record_path(ir, seqid), (), (), {}, False, entry)
+            for (ir, seqid), entry in index.items()  # of what is described only
+        ]
+        self.omitted = tuple(self._omissions(records))
         self.records: tuple[Record, ...] = tuple(
             sorted(records, key=lambda record: (record.seqid, record.ir, record.path))
         )
@@ -143,7 +155,10 @@ class Dump:
 
     @cached_property
     def load_mode(self) -> bool:
-        """Whether this file was made in load mode: records, but not one `input` group."""
+        """Whether this file was made in load mode: it says so, or has not one `input` group."""
+        mode = self.environment.get("mode")
+        if mode is not None:
+            return mode == "load"
         return bool(self.records) and not any(record.has_inputs for record in self.records)
 
     @cached_property
@@ -200,16 +215,21 @@ class Dump:
             if isinstance(entry, dict):
                 yield entry
 
-    def _phases(self) -> dict[tuple[str, int], str]:
-        return {
-            (entry["ir"], entry["seqid"]): entry["phase"]
-            for entry in self.lines("index")
-            if isinstance(entry.get("ir"), str)
-            and isinstance(entry.get("seqid"), int)
-            and isinstance(entry.get("phase"), str)
-        }
+    def _omissions(self, records: list[Record]) -> Iterator[tuple[str, str]]:
+        listed = set()
+        for line in self.lines("omitted"):
+            listed.add(path := str(line.get("path")))
+            yield path, str(line.get("reason"))
+        for record in records:
+            for key, stub in record.entry.stubs.items():
+                path = f"{record.path}/{key}"
+                if stub.reason not in BY_CHOICE and path not in listed:
+                    yield path, stub.reason
 
-    def _records(self, links: list[Link], phases: dict[tuple[str, int], str]) -> Iterator[Record]:
+    def _records(
+        self, links: list[Link], index: dict[tuple[str, int], Entry]
+    ) -> Iterator[Record]:
+        """The records that have a group; what the index says about them is taken out of it."""
         for link in links:
             ir = _text(link.name)
             if ir == layout.COMFORT:
@@ -223,11 +243,11 @@ class Dump:
                     continue
                 record = self._open(group, below, path, "a record", h5g.GroupID)
                 if record is not None:
-                    yield self._record(record, ir, path, phases.get((ir, int(seqid))))
+                    yield self._record(record, ir, path, index.pop((ir, int(seqid)), UNKNOWN))
 
-    def _record(self, group: h5g.GroupID, ir: str, path: str, phase: str | None) -> Record:
+    def _record(self, group: h5g.GroupID, ir: str, path: str, entry: Entry) -> Record:
         tensors: dict[str, list[Tensor]] = {side: [] for side in layout.SIDES}
-        arguments: dict[str, Argument] = {}
+        arguments: dict[str, dict[str, Argument]] = {side: {} for side in layout.SIDES}
         has_inputs = False
         for link in self._listed(group, path):
             side = _text(link.name)
@@ -242,11 +262,12 @@ class Dump:
             for found in self._values(node, below, side, "", 4):
                 if isinstance(found, Tensor):
                     tensors[side].append(found)
-                elif side == "input":
-                    arguments[found.name] = found
+                else:
+                    arguments[side][found.name] = found
         seqid = int(path.rpartition("/")[2])
         inputs, outputs = tuple(tensors["input"]), tuple(tensors["output"])
-        return Record(ir, seqid, path, inputs, outputs, arguments, phase, has_inputs)
+        given, made = (arguments[side] for side in layout.SIDES)
+        return Record(ir, seqid, path, inputs, outputs, given, has_inputs, entry, made)
 
     def _values(
         self, group: h5g.GroupID, path: str, side: str, prefix: str, depth: int

@@ -131,7 +131,8 @@ class Tensor(_Stored):
 
     name: path below the side, `self` or `tensors/tensors_0`. dtype: torch's name, or the stored
     type's. data_type, device_type, format_type, stride, live_stride: the attributes, None where
-    absent (live_stride: the tensor was contiguous). address: of the object header; equal addresses
+    absent (live_stride: the tensor was contiguous). live_offset: where it began in its storage, in
+    elements. uninitialised: some of it no op had written. address: of the object header; equal addresses
     are one stored value. nbytes: of the elements in their dtype.
     """
 
@@ -141,6 +142,8 @@ class Tensor(_Stored):
     format_type: int | None
     stride: tuple[int, ...] | None
     live_stride: tuple[int, ...] | None
+    live_offset: int
+    uninitialised: bool
 
     @property
     def size(self) -> int:
@@ -230,6 +233,8 @@ class Argument(_Stored):
             return raw.tobytes()
         if kind == layout.Type.VEC_SCALAR:
             return self._scalars(_as_text(raw))
+        if kind == layout.Type.PARTS:
+            return self._facts(_as_text(raw))
         if raw.dtype.names == ("r", "i"):
             raw = raw["r"] + 1j * raw["i"]
         if kind in (layout.Type.BOOL, layout.Type.VEC_BOOL) or _is_bool_scalar(kind, raw):
@@ -246,6 +251,15 @@ class Argument(_Stored):
         if known is None:
             raise self._error(f"this dtype code is unknown: {code}")
         return known.name
+
+    def _facts(self, text: str) -> dict:
+        try:
+            facts = json.loads(text)
+        except (ValueError, RecursionError):
+            facts = None
+        if not isinstance(facts, dict):
+            raise self._error("this description of a tensor's parts is no JSON object")
+        return facts
 
     def _scalars(self, text: str) -> list:
         try:
@@ -289,6 +303,8 @@ def describe(
         numbers.get(b"FormatType"),
         strides.get(b"Stride"),
         strides.get(b"LiveStride"),
+        *strides.get(b"LiveOffset", (0,))[:1],
+        bool(numbers.get(b"Uninitialised")),
     )
 
 

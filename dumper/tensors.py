@@ -33,17 +33,20 @@ _C10_DEVICES = (
 
 
 class Unstorable(Exception):
-    """This tensor has no dense values to store; the text says why."""
+    """This tensor has no values that could be stored; the text says why.
+
+    expected: it has none by its nature (a meta tensor), so nothing is lost.
+    """
+
+    def __init__(self, reason: str, expected: bool = False) -> None:
+        super().__init__(reason)
+        self.expected = expected
 
 
 def row_of(tensor: torch.Tensor) -> dtypes.DType:
     """The table row of a dense tensor's dtype. Raises Unstorable for what has no dense values."""
-    if tensor.layout is not torch.strided:
-        raise Unstorable(f"layout {tensor.layout} is not stored")
     if tensor.is_meta:
-        raise Unstorable("a meta tensor has no values")
-    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        raise Unstorable(f"tensor subclass {type(tensor).__name__} is not stored")
+        raise Unstorable("meta", expected=True)
     row = _TABLE.get(tensor.dtype)
     if row is None:
         raise Unstorable(f"dtype {tensor.dtype} is not stored")
@@ -80,7 +83,8 @@ def _numpy(tensor: torch.Tensor) -> np.ndarray:
 def attributes_of(tensor: torch.Tensor) -> TensorAttributes:
     """Device, NPU format and live stride of a tensor."""
     stride = None if tensor.is_contiguous() else tensor.stride()
-    return TensorAttributes(device_code(tensor.device), _format_of(tensor), stride)
+    offset = 0 if tensor.is_meta else tensor.storage_offset()
+    return TensorAttributes(device_code(tensor.device), _format_of(tensor), stride, offset)
 
 
 def device_code(device: torch.device) -> int:

@@ -42,9 +42,12 @@ class Writer:
     values. Errors of the file system come as OSError, those of HDF5 as h5py raises them.
     """
 
-    def __init__(self, path: str, environment: dict[str, Any]) -> None:
+    wants_values = True  # what only counts sizes (estimate.py) does not
+
+    def __init__(self, path: str, environment: dict[str, Any], memory: int = 1 << 30) -> None:
         self.path = path
         self.records = 0
+        self.bytes = 0  # of tensor values stored so far
         self._raw = JournaledFile(path)
         try:
             self._begin(environment)
@@ -91,6 +94,11 @@ class Writer:
             _text(dataset, b"TorchDType", dtype.name)
         if attributes.live_stride is not None:
             _ints(dataset, b"LiveStride", attributes.live_stride)
+        if attributes.live_offset:
+            _ints(dataset, b"LiveOffset", (attributes.live_offset,))
+        if attributes.uninitialised:
+            _int(dataset, b"Uninitialised", 1)
+        self.bytes += bits.nbytes
         self._link(dataset, path)
 
     def argument(
@@ -121,9 +129,9 @@ class Writer:
         """Let `path` be the value stored at `earlier`: a hard link, attributes included."""
         self._root.links.create_hard(path.encode(), self._root, earlier.encode(), lcpl=_PARENTS)
 
-    def line(self, name: str, value: dict[str, Any]) -> None:
+    def line(self, name: str, line: str) -> None:
         """Append one JSON line to the comfort text `name`; the next flush brings it to the file."""
-        self._pending.setdefault(name, []).append(json.dumps(value))
+        self._pending.setdefault(name, []).append(line)
 
     def record_done(self) -> None:
         """One record is whole; every 64th flushes."""
@@ -180,16 +188,27 @@ class Writer:
 
 
 class TensorAttributes:
-    """What a tensor was besides its values. live_stride: None when it was contiguous."""
+    """What a tensor was besides its values.
 
-    __slots__ = ("device_type", "format_type", "live_stride")
+    live_stride: None when it was contiguous. live_offset: in its storage, in elements.
+    uninitialised: some of it was never written.
+    """
+
+    __slots__ = ("device_type", "format_type", "live_stride", "live_offset", "uninitialised")
 
     def __init__(
-        self, device_type: int, format_type: int, live_stride: tuple[int, ...] | None
+        self,
+        device_type: int,
+        format_type: int,
+        live_stride: tuple[int, ...] | None,
+        live_offset: int = 0,
+        uninitialised: bool = False,
     ) -> None:
         self.device_type = device_type
         self.format_type = format_type
         self.live_stride = live_stride
+        self.live_offset = live_offset
+        self.uninitialised = uninitialised
 
 
 def _int(dataset: h5d.DatasetID, name: bytes, value: int) -> None:

@@ -1,0 +1,73 @@
+"""What a step leaves behind: gradients before the optimizer uses them, parameters after it has.
+
+The old guide tells people to print each gradient before `optimizer.step()`; here they are records,
+phase `grad`, and the updated parameters and running statistics are records of phase `update`. A
+gradient is what it was when the optimizer began, since `zero_grad` may follow before the step ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from .follow import tracker_here
+from .names import Names
+from .scopes import Tracker
+from .session import Session
+
+
+class Finals:
+    """Stores what the present step leaves behind."""
+
+    def __init__(self, session: Session, names: Names) -> None:
+        self._session = session
+        self._names = names
+        self._stored: set[int] = set()  # ids of parameters whose gradient is stored in this step
+
+    @contextmanager
+    def watching(self, tracker: Tracker) -> Iterator[None]:
+        """Mark the optimizer's ops, and store the gradients before they run."""
+
+        def begins(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+            if tracker_here() is tracker:
+                wanted = {id(p) for group in optimizer.param_groups for p in group["params"]}
+                self._gradients(wanted)
+                tracker.enter_optimizer(True)
+
+        def ended(*_: Any) -> None:
+            if tracker_here() is tracker:
+                tracker.enter_optimizer(False)
+
+        before = register_optimizer_step_pre_hook(begins)
+        after = register_optimizer_step_post_hook(ended)
+        try:
+            yield
+        finally:
+            before.remove()
+            after.remove()
+
+    def end_step(self) -> None:
+        """Store what no optimizer took, then parameters and running statistics."""
+        self._gradients(None)
+        self._stored.clear()
+        self._session.values("update", self._names.parameters())
+        self._session.values("update", self._names.statistics())
+
+    def _gradients(self, wanted: set[int] | None) -> None:
+        found = []
+        for name, parameter in self._names.parameters():
+            if id(parameter) in self._stored or (
+                wanted is not None and id(parameter) not in wanted
+            ):
+                continue
+            if parameter.grad is not None:
+                self._stored.add(id(parameter))
+                found.append((name, parameter.grad))
+        self._session.values("grad", found)

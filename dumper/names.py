@@ -1,0 +1,141 @@
+"""Qualified names of modules, parameters and buffers, as `named_modules()` gives them.
+
+The modules that the step calls from outside are the roots. The first root that holds anything is
+the model: its names are those of its state_dict. What another root holds (a discriminator) bears
+that root's class before its name. What wrappers add to a name is left out, so that a run
+under DistributedDataParallel, FSDP or torch.compile names things as a plain run does.
+
+Parameters are recognised by their storage, so that `weight.t()` and `weight.data` are found too.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import nn
+
+_WRAPPERS = frozenset(("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"))
+
+
+class Names:
+    """Names of what the roots hold. models: names for modules known beforehand, by their label."""
+
+    def __init__(self, models: Mapping[str, nn.Module] | None = None) -> None:
+        self._modules: dict[int, str] = {}
+        self._storages: dict[int, list[tuple[weakref.ref, int, int, str]]] = {}
+        self._labels: dict[str, nn.Module] = {}
+        for label, model in (models or {}).items():
+            self._add(label, model)
+
+    def of_module(self, module: nn.Module, inside: str | None = None) -> str:
+        """The module's qualified name. inside: the module that calls it.
+
+        One not seen before is a root, if it holds anything; else its class is its name, below the
+        caller's, since such modules (a loss, an activation) are often made anew for each call.
+        """
+        name = self._modules.get(id(module))
+        if name is not None:
+            return name
+        if inside is not None or not _holds_tensors(module):
+            return _join(inside or "", type(module).__name__)
+        self._add(self._label(module), module)
+        return self._modules[id(module)]
+
+    def of_tensor(self, tensor: torch.Tensor) -> str | None:
+        """The name of the parameter or buffer that this tensor is, or is a whole view of."""
+        try:
+            storage = tensor.untyped_storage()
+        except (NotImplementedError, RuntimeError):  # sparse and other kinds have none
+            return None
+        return self.of_storage(storage._cdata, tensor)
+
+    def of_storage(self, address: int, tensor: torch.Tensor) -> str | None:
+        """`of_tensor` where the address of the tensor's live storage is known."""
+        found = self._storages.get(address)
+        if found is None:
+            return None
+        for ref, offset, numel, name in found:
+            if ref() is not None and (tensor.storage_offset(), tensor.numel()) == (offset, numel):
+                return name
+        return None
+
+    def parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Every parameter of every root once, as it is now."""
+        seen: set[int] = set()
+        for label, root in self._labels.items():
+            for name, parameter in root.named_parameters():
+                if id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield _join(label, _plain(root, name)), parameter
+
+    def statistics(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The running statistics of every normalisation layer of every root."""
+        for label, root in self._labels.items():
+            for name, module in root.named_modules():
+                if isinstance(module, nn.modules.batchnorm._NormBase):
+                    for key, buffer in module.named_buffers(recurse=False):
+                        yield _join(label, _plain(root, f"{name}.{key}" if name else key)), buffer
+
+    def _label(self, root: nn.Module) -> str:
+        if "" not in self._labels:
+            return ""
+        name, number = type(_unwrapped(root)).__name__, 1
+        while (label := name if number == 1 else f"{name}_{number}") in self._labels:
+            number += 1
+        return label
+
+    def _add(self, label: str, root: nn.Module) -> None:
+        self._labels[label] = root
+        for name, module in root.named_modules():
+            self._modules.setdefault(id(module), _join(label, _plain(root, name)))
+        for name, tensor in (*root.named_parameters(), *root.named_buffers()):
+            self._add_tensor(_join(label, _plain(root, name)), tensor)
+
+    def _add_tensor(self, name: str, tensor: torch.Tensor) -> None:
+        try:
+            storage = tensor.untyped_storage()
+        except (NotImplementedError, RuntimeError):
+            return
+        entry = (weakref.ref(storage), tensor.storage_offset(), tensor.numel(), name)
+        self._storages.setdefault(storage._cdata, []).append(entry)
+
+
+def _holds_tensors(module: nn.Module) -> bool:
+    return any(True for _ in module.parameters()) or any(True for _ in module.buffers())
+
+
+def _join(label: str, name: str) -> str:
+    return f"{label}.{name}" if label and name else label or name
+
+
+def _plain(root: nn.Module, name: str) -> str:
+    """A qualified name below `root` without what wrappers add to it."""
+    parts, module = [], root
+    for part in name.split("."):
+        wrapper = part in _WRAPPERS or (part == "module" and _is_wrapper(module))
+        if not wrapper:
+            parts.append(part)
+        module = getattr(module, part, None)
+    return ".".join(parts)
+
+
+def _is_wrapper(module: object) -> bool:
+    """Whether a module does nothing but hold another one under the name `module`."""
+    return (
+        isinstance(module, nn.Module)
+        and list(module._modules) == ["module"]
+        and not module._parameters
+    )
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    while True:
+        inner = [module._modules.get(name) for name in ("_orig_mod", "_fsdp_wrapped_module")]
+        if _is_wrapper(module):
+            inner.append(module._modules["module"])
+        found = next((m for m in inner if m is not None), None)
+        if found is None:
+            return module
+        module = found

@@ -1,0 +1,216 @@
+"""Where an op belongs: its phase, the outermost torch API call, the module, the user's line.
+
+In forward this is what is on the stack: which module runs, and which torch function was called from
+outside torch. Backward runs from C++ with an empty stack, but every autograd node bears the number
+of the moment when forward made it. So forward notes at each change of call or module which numbers
+belong to what was before (`_ends`), and an op in backward is looked up by the number of the node
+that runs. That wants one sequence of numbers, hence one thread (capture sees to it).
+
+What recomputation (checkpointing) runs is called as it was in the first run: the region's counts
+and modules are kept when it is first entered and stand again while it is recomputed.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from .names import Names
+from .source import user_line
+
+FORWARD, BACKWARD, OPTIMIZER, RECOMPUTE = "forward", "backward", "optimizer", "recompute"
+PHASES = (FORWARD, BACKWARD, OPTIMIZER, RECOMPUTE, "grad", "update")
+
+_now = torch._C._autograd._get_sequence_nr
+_NO_NUMBER = 2**64 - 1  # of the nodes that accumulate gradients
+_STARTERS = frozenset(("torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad"))
+
+
+class Scope:
+    """One API call, or the ops of a module outside of any call.
+
+    api: `<public name>.<number>`, None outside. module: qualified name; '' in the model itself,
+    None outside of any. source: the user's `file:line`. number: in the file's table, 0 until used.
+    """
+
+    __slots__ = ("api", "module", "source", "number")
+
+    def __init__(self, api: str | None, module: str | None, source: str | None) -> None:
+        self.api = api
+        self.module = module
+        self.source = source
+        self.number = 0
+
+
+_NOWHERE = Scope(None, None, None)
+
+
+class Region:
+    """What stood when a checkpointed region was first entered."""
+
+    __slots__ = ("counts", "modules")
+
+    def __init__(self, counts: dict[str, int], modules: list[str]) -> None:
+        self.counts = counts
+        self.modules = modules
+
+
+class Tracker:
+    """Follows one thread through modules, API calls and phases."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.in_optimizer = False
+        self.on_leave: Callable[[list[torch.Tensor]], None] | None = None  # of a call or module
+        self._recomputing = 0
+        self._modules: list[str] = []
+        self._api: str | None = None
+        self._scope: Scope | None = None
+        self._plain: dict[tuple[str | None, str | None], Scope] = {}
+        self._counts: dict[str, int] = {}
+        # nodes numbered from _ends[i-1] up to but not including _ends[i] belong to _scopes[i]
+        self._ends: list[int] = [_now()]
+        self._scopes: list[Scope] = [_NOWHERE]
+
+    def new_step(self) -> None:
+        """Count API calls from 0 again."""
+        self._counts = {}
+
+    def place(self) -> tuple[str, Scope, str | None]:
+        """(phase, scope, autograd node's name) of the op that is being called."""
+        node = torch._C._current_autograd_node()
+        if self._recomputing:
+            return RECOMPUTE, self._here(), None if node is None else node.name()
+        if node is not None:
+            scope = self._of_node(node)
+            if torch.is_grad_enabled():  # create_graph: the nodes made now belong there too
+                self._end(scope)
+            return BACKWARD, scope, node.name()
+        if self.in_optimizer:
+            return OPTIMIZER, self._here(), None
+        starting = self._api is not None and self._api.rpartition(".")[0] in _STARTERS
+        return BACKWARD if starting else FORWARD, self._here(), None
+
+    def enter_call(self, name: str) -> bool:
+        """A torch function was called; False where that is inside another one."""
+        if self._api is not None:
+            return False
+        self._close()
+        if not self._recomputing:
+            if self.in_optimizer:
+                name = f"optimizer:{name}"
+            elif torch._C._current_autograd_node() is not None:
+                name = f"backward:{name}"
+        count = self._counts.get(name, 0)
+        self._counts[name] = count + 1
+        self._api = f"{name}.{count}"
+        return True
+
+    def leave_call(self, result: Any = None) -> None:
+        """The function of the last `enter_call` that was not inside another returned."""
+        self._close()
+        self._api = None
+        if self.on_leave is not None:
+            self.on_leave(_tensors(result))
+
+    def enter_module(self, module: torch.nn.Module) -> None:
+        """A module's `__call__` begins."""
+        self._close()
+        inside = self._modules[-1] if self._modules else None
+        self._modules.append(self.names.of_module(module, inside))
+
+    def leave_module(self, result: Any = None) -> None:
+        """The module entered last returned."""
+        self._close()
+        self._modules.pop()
+        if self.on_leave is not None:
+            self.on_leave(_tensors(result))
+
+    def enter_optimizer(self, inside: bool) -> None:
+        """An optimizer's step begins or has ended."""
+        self._close()
+        self.in_optimizer = inside
+
+    @contextmanager
+    def outside_calls(self) -> Iterator[None]:
+        """Inside the autograd engine the call that started it is not the outermost one."""
+        self._close()
+        api, self._api = self._api, None
+        try:
+            yield
+        finally:
+            self._close()
+            self._api = api
+
+    def region(self) -> Region:
+        """Note where a checkpointed region begins."""
+        return Region(dict(self._counts), list(self._modules))
+
+    @contextmanager
+    def recompute(self, region: Region) -> Iterator[None]:
+        """Run a region again under the names of its first run."""
+        self._close()
+        before = self._counts, self._modules, self._api
+        self._counts, self._modules, self._api = dict(region.counts), list(region.modules), None
+        self._recomputing += 1
+        try:
+            yield
+        finally:
+            self._close()
+            self._recomputing -= 1
+            self._counts, self._modules, self._api = before
+
+    def _here(self) -> Scope:
+        scope = self._scope
+        if scope is None:
+            module = self._modules[-1] if self._modules else None
+            source = user_line(sys._getframe(2))
+            if self._api is not None:
+                scope = self._scope = Scope(self._api, module, source)
+            else:  # op by op, since each may stand on a line of its own
+                key = (module, source)
+                scope = self._plain.get(key)
+                if scope is None:
+                    scope = self._plain[key] = Scope(None, module, source)
+        return scope
+
+    def _close(self) -> None:
+        """What comes now is no longer what was: the nodes made so far belong to that."""
+        if _now() > self._ends[-1]:
+            self._end(self._here())
+        self._scope = None
+
+    def _end(self, scope: Scope) -> None:
+        now = _now()
+        if now > self._ends[-1]:
+            self._ends.append(now)
+            self._scopes.append(scope)
+
+    def _of_node(self, node: Any) -> Scope:
+        number = node._sequence_nr()
+        if number == _NO_NUMBER:
+            return self._of_variable(getattr(node, "variable", None))
+        at = bisect_right(self._ends, number)
+        # made since the last change: still on the stack
+        return self._scopes[at] if at < len(self._scopes) else self._here()
+
+    def _of_variable(self, variable: torch.Tensor | None) -> Scope:
+        name = None if variable is None else self.names.of_tensor(variable)
+        if name is None:
+            return _NOWHERE
+        key = (name.rpartition(".")[0], None)
+        scope = self._plain.get(key)
+        if scope is None:
+            scope = self._plain[key] = Scope(None, *key)
+        return scope
+
+
+def _tensors(result: Any) -> list[torch.Tensor]:
+    """The tensors in what a function returned, however it is nested."""
+    return [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]

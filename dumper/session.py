@@ -1,0 +1,190 @@
+"""One dump file being made: records numbered and written, and what happens when that fails.
+
+Training's own outcome stands whatever happens here. Where the file itself failed (a full disk),
+recording stops, once and loudly; where one value cannot be stored, it is listed as omitted.
+
+Several threads may run ops; each writes its records under one lock, which is never held while an op
+runs.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from .choice import Choice
+from .errors import warn
+from .interrupt import HeldInterrupt
+from .layout import record_path
+from .load import Loader
+from .names import Names
+from .record import Call, Recorder
+from .writer import Writer
+
+
+class Session:
+    """Writes the records of one run into one file.
+
+    path: the file, created at the first record. environment: stored with it, and again at the end,
+    since it may grow. make: makes the writer. loader: recorded inputs to feed, or None to record
+    freely. memory: bytes that may wait to be written.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        environment: dict[str, Any],
+        choice: Choice,
+        names: Names,
+        loader: Loader | None = None,
+        make: Callable[[str, dict[str, Any]], Writer] = Writer,
+    ) -> None:
+        self.path = path
+        self.choice = choice
+        self.names = names
+        self.loader = loader
+        self.step = 0
+        self.stopped = False
+        self.interrupt = HeldInterrupt()
+        self._environment = environment
+        self._make = make
+        self._writer: Writer | None = None
+        self._recorder: Recorder | None = None
+        self._seqid = 0
+        self._process = os.getpid()
+        self._lock = threading.RLock()
+        self._main = threading.get_ident()
+        self._threads = {self._main: 0}
+
+    @property
+    def made_file(self) -> bool:
+        """Whether anything was recorded; a context in which nothing ran leaves no file."""
+        return self._recorder is not None
+
+    @property
+    def ours(self) -> bool:
+        """Whether this is the process that began the file; a forked child must not touch it."""
+        return os.getpid() == self._process
+
+    def next_seqid(self) -> int:
+        """The number of the op that is being called."""
+        with self._lock:
+            self._seqid += 1
+            return self._seqid
+
+    def thread(self) -> int:
+        """This thread's number in the file, in order of appearance; 0 began the dump."""
+        ident = threading.get_ident()
+        number = self._threads.get(ident)
+        if number is None:
+            number = self._threads[ident] = len(self._threads)
+        return number
+
+    def inputs(self, call: Call) -> None:
+        """Store what a call was given."""
+        self._guarded(call.path, lambda recorder: recorder.inputs(call))
+
+    def outputs(self, call: Call, result: Any, computed: Any = None) -> None:
+        """Store what a call made."""
+
+        def write(recorder: Recorder) -> None:
+            recorder.outputs(call, result)
+            recorder.done(call)
+
+        self._guarded(call.path, write)
+
+    def failed(self, call: Call) -> None:
+        """The op raised; its record ends without outputs."""
+        self._guarded(call.path, lambda recorder: recorder.done(call))
+
+    def values(self, phase: str, found: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Store named tensors as records of their own: phase `grad` or `update`."""
+        for name, tensor in found:
+            seqid = self._seqid_of(phase, name)
+            if seqid is None:
+                continue
+            self._guarded(
+                record_path(phase, seqid),
+                lambda recorder, n=name, t=tensor, s=seqid: recorder.value(
+                    phase, s, self.step, n, t
+                ),
+            )
+
+    def leaving(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Tensors leave the call or module that made them."""
+        if self._recorder is not None:
+            for tensor in tensors:
+                self._guarded("a result", lambda recorder, t=tensor: recorder.leaving(t))
+
+    def forget(self) -> None:
+        """Ops go unseen from here on: no value may be linked to an earlier one."""
+        if self._recorder is not None:
+            self._recorder.forget()
+
+    def finish(self) -> None:
+        """Close the file, if one was made, as finished unless recording had to stop."""
+        writer, self._writer = self._writer, None
+        if writer is None or not self.ours:
+            return
+        with self._lock, self.interrupt:
+            try:
+                if not self.stopped:
+                    if self.loader is not None:
+                        self.loader.write_unmatched(writer)
+                    writer.environment(self._environment)
+                    writer.close()
+            except Exception as reason:  # noqa: BLE001 - as in _guarded
+                self._stop("the end", reason)
+            if self.stopped:
+                writer.abandon()
+            self.stopped = True
+        if self._recorder.omitted:
+            warn(
+                f"{self._recorder.omitted} values could not be stored, "
+                f"the first {self._recorder.first_omitted}",
+                self.path,
+                "the file lists them all under omitted; everything else is there",
+            )
+
+    def _seqid_of(self, phase: str, name: str) -> int | None:
+        if self.loader is None:
+            return self.next_seqid()
+        return self.loader.value(phase, name, self.step)
+
+    def _guarded(self, record: str, write: Callable[[Recorder], None]) -> None:
+        """Write to the file; whatever that meets, training goes on."""
+        if self.stopped:
+            return
+        try:
+            # Our own work is no call of the user's, for none of the user's modes. Signals reach the
+            # main thread only, and there alone they are held back.
+            with self._lock, torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+                if threading.get_ident() == self._main:
+                    with self.interrupt:
+                        write(self._open())
+                else:
+                    write(self._open())
+        except Exception as reason:  # noqa: BLE001 - no fault of ours may end the user's step
+            if self._recorder is not None and not self._writer.failed:
+                self._recorder.omit(record, f"{type(reason).__name__}: {reason}")
+            else:
+                self._stop(record, reason)
+
+    def _open(self) -> Recorder:
+        if self._recorder is None:
+            self._writer = self._make(self.path, self._environment)
+            self._recorder = Recorder(self._writer, self.choice, self.names)
+        return self._recorder
+
+    def _stop(self, record: str, reason: Exception) -> None:
+        self.stopped = True
+        warn(
+            f"recording stopped at {record}, training goes on: {type(reason).__name__}: {reason}",
+            self.path,
+            "what was recorded before is in the file; free space or name another dump_path, "
+            "then run again",
+        )

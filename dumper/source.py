@@ -1,0 +1,59 @@
+"""Which line of the user's code an op comes from.
+
+The nearest frame above the op that is neither torch's nor ours: for a Hugging Face model that is
+the modelling file, which is what one wants to read. Files are named relative to where Python finds
+them, never by an absolute path, since dumps are attached to issues.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import CodeType, FrameType
+
+import torch
+
+_OURS = (
+    os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
+    os.path.dirname(os.path.abspath(__file__)) + os.sep,
+    os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "npu_core") + os.sep,
+    os.path.dirname(os.__file__) + os.sep + "contextlib.py",
+    os.path.dirname(os.__file__) + os.sep + "threading.py",
+    "<frozen ",
+)
+_KEPT = 10_000
+_NAMES: dict[CodeType, str | None] = {}  # what to call a code's file; None: not the user's
+
+
+def user_line(frame: FrameType | None) -> str | None:
+    """`file:line` of the nearest user frame at or above `frame`; None where there is none."""
+    while frame is not None:
+        code = frame.f_code
+        try:
+            name = _NAMES[code]
+        except KeyError:
+            name = _remember(code)
+        if name is not None:
+            return f"{name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
+
+
+def _remember(code: CodeType) -> str | None:
+    if len(_NAMES) >= _KEPT:
+        _NAMES.clear()
+    name = _NAMES[code] = _short(code.co_filename)
+    return name
+
+
+def _short(file: str) -> str | None:
+    if file.startswith(_OURS):
+        return None
+    if not os.path.isabs(file):
+        return file
+    best = ""
+    for root in (os.getcwd(), *sys.path):
+        root = os.path.join(os.path.abspath(root), "")
+        if len(root) > len(best) and file.startswith(root):
+            best = root
+    return file[len(best) :] if len(best) > 1 else os.path.basename(file)
