@@ -21,10 +21,18 @@ __path__ = [os.path.dirname(os.path.abspath(__file__))]
 def autoload() -> None:
     """Entry point of torch: set `torch.utils.dumper`, register the emulated npu if asked.
 
-    Asked means: `NPU_CORE` names a profile, or our `npu_core` was imported before torch. Never
-    raises: what goes wrong is one RuntimeWarning.
+    Asked means: `NPU_CORE` names a profile, or our `npu_core` was imported before torch. Where
+    `TORCH_DUMPER` names a configuration, a dump will begin as it says. Never raises: what goes
+    wrong is one RuntimeWarning.
     """
     install()
+    _register_npu()
+    config = os.environ.get("TORCH_DUMPER")
+    if config:
+        _start_dump(config)
+
+
+def _register_npu() -> None:
     profile = os.environ.get("NPU_CORE") or None
     if profile is None and not _is_ours("npu_core", sys.modules.get("npu_core")):
         return
@@ -37,6 +45,13 @@ def autoload() -> None:
             + f": {type(error).__name__}: {error}\n"
             "torch works without it. Unset NPU_CORE if you do not want the device."
         )
+
+
+def _start_dump(config: str) -> None:
+    try:
+        _package("dumper").start(config)
+    except Exception as error:  # noqa: BLE001 - as above
+        _warn(f"TORCH_DUMPER={config}: {_cannot_load(error)}")
 
 
 def install() -> None:
@@ -68,6 +83,7 @@ def _dumper(
     dump_path: str | os.PathLike[str] | None = None,
     load_file_path: str | os.PathLike[str] | None = None,
     load_with_acl_dump: bool = False,
+    **choice: object,
 ):
     """Context manager around one training step: dump every op to an HDF5 file, or replay one.
 
@@ -83,6 +99,8 @@ def _dumper(
     dump_path: file to write; a folder or None (the working directory) gets a time-stamped file.
     load_file_path: file to load from.
     load_with_acl_dump: dump the loaded ops on the device through ACL too.
+    choice: what is recorded: ops, modules, phases, steps, ranks, sides, level, views, max_bytes,
+        estimate, model, memory. `help(dumper.dumper)` tells of each.
 
     Raises ImportError if package dumper or something it needs cannot be imported.
     `msaccucmp compare` compares two such files.
@@ -99,6 +117,7 @@ def _dumper(
         dump_path=dump_path,
         load_file_path=load_file_path,
         load_with_acl_dump=load_with_acl_dump,
+        **choice,
     )
 
 

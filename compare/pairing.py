@@ -5,17 +5,20 @@ seqid. A load-mode file bears the seqids of the file that it was made from, so t
 belong together, and only outputs are compared, because its inputs are the other file's. Devices
 name some ops and some arguments differently; two tables and a rule for prefixes say how.
 
-These rules are ordinal: one extra call shifts every later pair of its IR. Pure functions of
-records.
+These rules are ordinal: one extra call shifts every later pair of its IR. Records of gradients and
+updated parameters belong together by name. A tensor that a file only describes (a stub) has a place
+in its record like any other: what is described because it is a view is the other side's view too,
+and is no row. Pure functions of records.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import NamedTuple
 
-from dumper.layout import Type
+from dumper.index import Stub
+from dumper.layout import Type, unescape
 from dumper.reader import Record
 from dumper.stored import Argument, Tensor
 
@@ -45,6 +48,7 @@ _DEVICE_BOUND = {
     Type.OPT_MEM_FMT,
     Type.TENSOR_OPTS,
     Type.PARTS,
+    Type.OBJECT,
 }
 """Arguments that may differ between devices without changing what is computed."""
 
@@ -52,24 +56,33 @@ _PATH = re.compile(r"(?P<record>/[^/]+/[0-9]{1,18})(/(?P<side>input|output)(/.*)
 
 _CPU, _CUDA = 0, 1
 
+VALUES = ("grad", "update")
+"""Phases of the records that are a value of a step, not a call."""
+
+VIEW = "view"
+WITHOUT_DATA = ("meta", "fake")
+"""Reasons of stubs: a tensor the file need not hold, and those that have no values anywhere."""
+
 
 class Pair(NamedTuple):
     """Two values that belong together, or one that has no partner, with the reason.
 
-    index: seqid of my record; one past my last for what only golden has. record: mine. Where there
-    is no value on either side, the row is about a whole record without partner, or, `omitted`,
-    about something that a writer left out; my_path and golden_path are where it would be.
+    index: seqid of my record; one past my last for what only golden has. record: mine; partner:
+    golden's. A value is a stub where the file only describes it. Where there is no value on either
+    side, the row is about a whole record without partner, or, `omitted`, about something that a
+    writer left out; my_path and golden_path are where it would be.
     """
 
     index: int
     record: Record | None
     side: str | None
-    mine: Tensor | Argument | None
-    golden: Tensor | Argument | None
+    mine: Tensor | Argument | Stub | None
+    golden: Tensor | Argument | Stub | None
     my_path: str | None
     golden_path: str | None
     reason: str = ""
     omitted: bool = False
+    partner: Record | None = None
 
 
 Omitted = Sequence[tuple[str, str]]
@@ -99,17 +112,14 @@ def pair(
     used: set[str] = set()
     for record in mine:
         partner = partners.get(record.path)
-        rows = []
-        if partner:
+        if partner and _share(record, partner, sides):
             gone = left.get(record.path, {}), right.get(partner.path, {})
-            rows = list(_values(record, partner, sides, gone, complete))
-        if any(isinstance(row.mine, Tensor) and row.golden for row in rows):
             used.add(partner.path)
-            yield from rows
+            yield from _values(record, partner, sides, gone, complete)
             continue
         for side in (None, *sides):
             yield from _left_out(record.seqid, record, side, left.get(record.path, {}), {})
-        if any(_of(record, side) for side in sides):
+        if any(map(_has_data, _values_of(record, sides))):
             reason = f"No data match with op:{record.ir} in golden dump data."
             yield Pair(record.seqid, record, None, None, None, None, None, reason)
     after = mine[-1].seqid + 1 if mine else 1
@@ -118,7 +128,7 @@ def pair(
             continue
         for side in (None, *sides):
             yield from _left_out(after, None, side, {}, right.get(record.path, {}))
-        if any(_of(record, side) for side in sides):
+        if any(map(_has_data, _values_of(record, sides))):
             reason = f"No data match with {record.path} in my dump data."
             yield Pair(after, None, None, None, None, None, record.path, reason)
     yield from _left_out(after, None, None, left.get(None, {}), right.get(None, {}))
@@ -153,16 +163,29 @@ def match_records(
     return found
 
 
-def _by_seqid(records: Sequence[Record]) -> Iterator[int]:
-    return (record.seqid for record in records)
+def _by_seqid(records: Sequence[Record]) -> Iterator[Hashable]:
+    return _by(records, lambda record: record.seqid)
 
 
-def _by_count(records: Sequence[Record]) -> Iterator[int]:
+def _by_count(records: Sequence[Record]) -> Iterator[Hashable]:
     counts: dict[str, int] = {}
-    for record in records:
+
+    def count(record: Record) -> int:
         name = _CONVOLUTIONS[0] if record.ir in _CONVOLUTIONS else record.ir
         counts[name] = counts.get(name, -1) + 1
-        yield counts[name]
+        return counts[name]
+
+    return _by(records, count)
+
+
+def _by(records: Sequence[Record], key: Callable[[Record], int]) -> Iterator[Hashable]:
+    """What calls are told apart by, and values by name and step."""
+    for record in records:
+        if record.phase in VALUES:
+            names = [*record.entry.names.values(), *map(unescape, _of(record, "output"))]
+            yield names[0] if names else None, record.entry.step
+        else:
+            yield key(record)
 
 
 def _other_names(ir: str, golden_device: int | None) -> Iterator[str]:
@@ -175,6 +198,8 @@ def _other_names(ir: str, golden_device: int | None) -> Iterator[str]:
         if ir.startswith(prefix):
             yield "Npu" + ir.removeprefix(prefix)
 
+
+_Value = Tensor | Argument | Stub | None
 
 _Gone = dict[str | None, list[tuple[str, str]]]
 """What was left out of one record: (path, reason) by side; None is the whole record."""
@@ -204,6 +229,16 @@ def _with_lost(records: Sequence[Record], gone: dict[str | None, _Gone]) -> Sequ
     return sorted([*records, *lost], key=lambda record: (record.seqid, record.ir, record.path))
 
 
+def _share(record: Record, partner: Record, sides: Sequence[str]) -> bool:
+    """Whether two records have anything in common by which they can be one call."""
+    for side in sides:
+        theirs = {**_of(partner, side), **_others(partner, side)}
+        for name in (*_of(record, side), *_others(record, side)):
+            if name in theirs or _renamed(record.ir, name) in theirs:
+                return True
+    return False
+
+
 def _values(
     record: Record,
     partner: Record,
@@ -211,46 +246,57 @@ def _values(
     gone: tuple[_Gone, _Gone],
     complete: bool,
 ) -> Iterator[Pair]:
-    left = {(side, tensor.name): tensor for side in sides for tensor in _of(partner, side)}
+    noted = [{path for found in each.values() for path, _ in found} for each in gone]
+    left = {(side, name): value for side in sides for name, value in _of(partner, side).items()}
+
+    def paired(side: str, mine: _Value, golden: _Value, names: tuple[str, str]) -> Iterator[Pair]:
+        """One row, unless a note says already that a side left it out, or it is a view."""
+        paths = [f"{r.path}/{side}/{n}" for r, n in zip((record, partner), names, strict=True)]
+        reasons = {value.reason for value in (mine, golden) if isinstance(value, Stub)}
+        if VIEW in reasons or any(map(set.__contains__, noted, paths)):
+            return
+        yield _paired(record, partner, side, (mine, golden), paths)
+
     yield from _left_out(record.seqid, record, None, *gone)
     for side in sides:
         yield from _left_out(record.seqid, record, side, *gone)
-        for tensor in _of(record, side):
-            other = left.pop((side, tensor.name), None)
-            if other is None:
-                other = left.pop((side, _renamed(record.ir, tensor.name)), None)
-            yield _paired(record, side, tensor, other)
-        if side == "input":
-            yield from _arguments(record, partner, complete)
-    for (side, _), tensor in left.items():  # in the end, as in the original's csv
-        yield _paired(record, side, None, tensor)
+        for name, value in _of(record, side).items():
+            other = name if (side, name) in left else _renamed(record.ir, name)
+            yield from paired(side, value, left.pop((side, other), None), (name, other))
+        yield from _arguments(record, partner, side, complete)
+    for (side, name), value in left.items():  # in the end, as in the original's csv
+        yield from paired(side, None, value, (name, name))
 
 
-def _arguments(record: Record, partner: Record, complete: bool) -> Iterator[Pair]:
-    left = dict(partner.arguments)
-    for name, argument in record.arguments.items():
+def _arguments(record: Record, partner: Record, side: str, complete: bool) -> Iterator[Pair]:
+    """What is no tensor: arguments, results, and what the parts of a sparse tensor make up."""
+    left = dict(_others(partner, side))
+    for name, argument in _others(record, side).items():
         other = left.pop(name, None) or left.pop(_renamed(record.ir, name), None)
         bound = argument.type in _DEVICE_BOUND or (other and other.type in _DEVICE_BOUND)
-        if not bound and (other or complete):
-            yield _paired(record, "input", argument, other)
+        parts = argument.type == Type.PARTS and other and other.type == Type.PARTS
+        if parts or (not bound and (other or complete)):
+            paths = argument.path, other.path if other else None
+            yield _paired(record, partner, side, (argument, other), paths)
     for other in left.values():
         if complete and other.type not in _DEVICE_BOUND:
-            yield _paired(record, "input", None, other)
+            yield _paired(record, partner, side, (None, other), (None, other.path))
 
 
 def _paired(
     record: Record,
+    partner: Record,
     side: str,
-    mine: Tensor | Argument | None,
-    golden: Tensor | Argument | None,
+    values: tuple[_Value, _Value],
+    paths: Sequence[str | None],
 ) -> Pair:
+    mine, golden = values
     reason = ""
     if golden is None:
-        reason = f"No data match with {mine.path} in golden dump data."
+        reason, paths = f"No data match with {paths[0]} in golden dump data.", (paths[0], None)
     elif mine is None:
-        reason = f"No data match with {golden.path} in my dump data."
-    paths = mine.path if mine else None, golden.path if golden else None
-    return Pair(record.seqid, record, side, mine, golden, *paths, reason)
+        reason, paths = f"No data match with {paths[1]} in my dump data.", (None, paths[1])
+    return Pair(record.seqid, record, side, mine, golden, *paths, reason, partner=partner)
 
 
 def _left_out(
@@ -269,5 +315,26 @@ def _renamed(ir: str, name: str) -> str:
     return parent + slash + _ARGUMENTS.get(ir, {}).get(last, last)
 
 
-def _of(record: Record, side: str) -> tuple[Tensor, ...]:
-    return record.inputs if side == "input" else record.outputs
+def _of(record: Record, side: str) -> dict[str, Tensor | Stub]:
+    """The tensors of one side by name, and after them those that are described only."""
+    found: dict[str, Tensor | Stub] = {
+        tensor.name: tensor for tensor in (record.inputs if side == "input" else record.outputs)
+    }
+    for key, stub in record.entry.stubs.items():
+        at, _, name = key.partition("/")
+        if at == side:
+            found.setdefault(name, stub)
+    return found
+
+
+def _values_of(record: Record, sides: Sequence[str]) -> Iterator[Tensor | Stub]:
+    return (value for side in sides for value in _of(record, side).values())
+
+
+def _has_data(value: Tensor | Stub) -> bool:
+    """Whether a record without partner is worth a row for this; a view is not."""
+    return isinstance(value, Tensor) or value.reason in WITHOUT_DATA
+
+
+def _others(record: Record, side: str) -> dict[str, Argument]:
+    return record.arguments if side == "input" else record.results

@@ -20,6 +20,7 @@ _WHERE = {
     "Argument": "stored",
     "DumpError": "errors",
     "run": "replay",
+    "start": "automatic",
 }
 
 __all__ = list(_WHERE)

@@ -121,7 +121,8 @@ class dumper:  # noqa: N801 - the original's name
         self._step = 0
         self._session: Session | None = None
         self._source: Dump | None = None
-        self._recording = ExitStack()
+        self._recording = ExitStack()  # while a wanted step runs
+        self._lifetime = ExitStack()
 
     def __enter__(self) -> dumper:
         global _active
@@ -154,13 +155,16 @@ class dumper:  # noqa: N801 - the original's name
         self._process = os.getpid()
         self._names = Names(self._models)
         self._begin_file()
+        self._finals = Finals(self._session, self._names)
         # An interpreter that ends inside the context finishes the file too.
         atexit.register(self._finish)
+        self._lifetime.callback(atexit.unregister, self._finish)
         try:
+            self._lifetime.enter_context(self._finals.watching())
             self._resume()
         except BaseException:
             self._recording.close()
-            atexit.unregister(self._finish)
+            self._lifetime.close()
             raise
         _active = self
         return self
@@ -171,11 +175,15 @@ class dumper:  # noqa: N801 - the original's name
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        with self._lifetime:
+            self.stop()
+
+    def stop(self) -> None:
+        """End the dump before the context does; what follows is not recorded."""
         global _active
         if self._session is None:
             return
         _active = None
-        atexit.unregister(self._finish)
         try:
             self._end_step()
         finally:
@@ -202,6 +210,7 @@ class dumper:  # noqa: N801 - the original's name
             self.path = for_step(self._template, self._step)
             check(self.path)
             self._begin_file()
+            self._finals.session = self._session
         self._session.step = self._step
         if not self._choice.takes_step(self._step):
             self._suspend()
@@ -209,6 +218,12 @@ class dumper:  # noqa: N801 - the original's name
             self._resume()
         else:
             self._tracker.new_step()
+
+    @property
+    def done(self) -> bool:
+        """Whether no later step is wanted."""
+        steps = self._choice.steps
+        return self._session is None or (steps is not None and self._step >= max(steps, default=-1))
 
     def _check_modes(self) -> None:
         if self.use_dump + self.use_load + self.check_overflow > 1:
@@ -230,7 +245,6 @@ class dumper:  # noqa: N801 - the original's name
         )
         self._session.step = self._step
         self._tracker = None
-        self._finals = Finals(self._session, self._names)
 
     def _writer(self, path: str, environment: dict) -> Writer:
         return Writer(path, environment, self._memory)
@@ -245,7 +259,6 @@ class dumper:  # noqa: N801 - the original's name
         stack.callback(session.interrupt.remove)
         stack.enter_context(faults_listed(self._environment))
         self._tracker = stack.enter_context(capturing(session))
-        stack.enter_context(self._finals.watching(self._tracker))
 
     def _suspend(self) -> None:
         """Leave torch as it was found."""

@@ -47,8 +47,7 @@ def encode(argument: Argument | None, value: Any) -> tuple[Type, np.ndarray, str
     if isinstance(value, str):
         return Type.STRING, _bytes(value.encode()), None
     if isinstance(value, torch.dtype):
-        name = _NAMES.get(value)
-        return None if name is None else _dtype_entry(name)
+        return _dtype_entry(value)
     if isinstance(value, torch.device):
         return Type.DEVICE, _bytes(str(value).encode()), None
     if isinstance(value, torch.layout):
@@ -60,6 +59,8 @@ def encode(argument: Argument | None, value: Any) -> tuple[Type, np.ndarray, str
         return Type.GENERATOR, value.get_state().cpu().numpy(), None
     if isinstance(value, (list, tuple)):
         return _list_entry(value, argument)
+    if isinstance(value, torch.ScriptObject):
+        return Type.OBJECT, _bytes(_of_torch(value).encode()), None
     return None
 
 
@@ -80,9 +81,21 @@ def _list_entry(
     return None
 
 
-def _dtype_entry(name: str) -> tuple[Type, np.ndarray, str | None]:
-    row = BY_NAME[name]
-    return Type.SCALAR_TYPE, np.array(row.code, np.int32), name if row.named else None
+def _dtype_entry(dtype: torch.dtype) -> tuple[Type, np.ndarray, str | None]:
+    row = BY_NAME.get(_NAMES.get(dtype, ""))
+    if row is None:  # of a quantized tensor, or newer than the table: known by its name
+        return Type.SCALAR_TYPE, np.array(-1, np.int32), str(dtype).removeprefix("torch.")
+    return Type.SCALAR_TYPE, np.array(row.code, np.int32), row.name if row.named else None
+
+
+def _of_torch(value: torch.ScriptObject) -> str:
+    """What a torch object is called: of a process group its name and ranks."""
+    kind = str(value._type()).removeprefix("__torch__.torch.classes.")
+    if kind != "c10d.ProcessGroup":
+        return kind
+    group = torch.distributed.ProcessGroup.unbox(value)
+    ranks = torch.distributed.get_process_group_ranks(group)
+    return f"group {group.group_name}, ranks {','.join(map(str, ranks))}"
 
 
 def _int64(value: int) -> np.ndarray:

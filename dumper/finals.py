@@ -19,30 +19,31 @@ from torch.optim.optimizer import (
 
 from .follow import tracker_here
 from .names import Names
-from .scopes import Tracker
 from .session import Session
 
 
 class Finals:
-    """Stores what the present step leaves behind."""
+    """Stores what the present step leaves behind. session: where to, which may change."""
 
     def __init__(self, session: Session, names: Names) -> None:
-        self._session = session
+        self.session = session
         self._names = names
         self._stored: set[int] = set()  # ids of parameters whose gradient is stored in this step
 
     @contextmanager
-    def watching(self, tracker: Tracker) -> Iterator[None]:
+    def watching(self) -> Iterator[None]:
         """Mark the optimizer's ops, and store the gradients before they run."""
 
         def begins(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-            if tracker_here() is tracker:
+            tracker = tracker_here()
+            if tracker is not None and self.session.ours:
                 wanted = {id(p) for group in optimizer.param_groups for p in group["params"]}
                 self._gradients(wanted)
                 tracker.enter_optimizer(True)
 
         def ended(*_: Any) -> None:
-            if tracker_here() is tracker:
+            tracker = tracker_here()
+            if tracker is not None:
                 tracker.enter_optimizer(False)
 
         before = register_optimizer_step_pre_hook(begins)
@@ -57,8 +58,8 @@ class Finals:
         """Store what no optimizer took, then parameters and running statistics."""
         self._gradients(None)
         self._stored.clear()
-        self._session.values("update", self._names.parameters())
-        self._session.values("update", self._names.statistics())
+        self.session.values("update", self._names.parameters())
+        self.session.values("update", self._names.statistics())
 
     def _gradients(self, wanted: set[int] | None) -> None:
         found = []
@@ -70,4 +71,4 @@ class Finals:
             if parameter.grad is not None:
                 self._stored.add(id(parameter))
                 found.append((name, parameter.grad))
-        self._session.values("grad", found)
+        self.session.values("grad", found)

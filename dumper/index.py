@@ -31,10 +31,10 @@ class Entry:
 
     phase: forward, backward, optimizer, recompute; grad, update for values. api: outermost torch
     call with its number; of backward, the forward call whose node runs. module: qualified name, ''
-    the model itself. source: `file:line`. node: autograd node that ran. step, thread: from 0. names:
-    of parameters by argument. values: number of the value of each tensor, by `input/<name>` or
-    `output/<name>`: equal numbers are one value, or views of it. stubs: what is described only, by
-    the same keys.
+    the model itself. source: `file:line`. node: autograd node that ran. step, thread: from 0.
+    names: of parameters by argument. values: number of the value of each tensor, by `input/<name>`
+    or `output/<name>`: equal numbers are one value, or views of it. stubs: what is described only,
+    by the same keys.
     """
 
     phase: str | None = None

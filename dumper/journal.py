@@ -5,8 +5,9 @@ between two flushes leaves a root that points at half of something (1 kill in 10
 bytes that a flush has once committed are never touched between flushes. Appends go straight to the
 file, where nothing committed points at them yet; overwrites of committed bytes stay in page copies
 in memory; a flush writes them to a journal beside the file, then into the file, then drops the
-journal. Killed before the journal is complete, the file is as the last flush left it; killed after,
-whoever opens it next reads through the journal (`pages_of`).
+journal. Before all that, it waits for the large values that are still on their way. Killed before
+the journal is complete, the file is as the last flush left it; killed after, whoever opens it next
+reads through the journal (`pages_of`).
 
 This guards against the death of the process, not of the machine: nothing is fsynced.
 """
@@ -20,10 +21,16 @@ import io
 import os
 import stat
 import struct
+import weakref
 import zlib
 from collections.abc import Mapping
 
+import numpy as np
+
+from .background import BackgroundWrites, pwrite
+
 PAGE = 4096
+_RUN = 1 << 18  # bytes: HDF5 writes its metadata in pieces of some hundred, most of them in a row
 _MAGIC = b"TDJRNL02"
 # magic; length of the file before and after the flush; number of pages; crc32 of the pages
 _HEAD = struct.Struct("<8sQQII")
@@ -85,28 +92,47 @@ def _checked(fd: int, data: bytes) -> tuple[int, dict[int, bytes]]:
 
 
 class JournaledFile(io.RawIOBase):
-    """File object for h5py's `fileobj` driver; created anew, readable and writable, mode 0600."""
+    """File object for h5py's `fileobj` driver; created anew, readable and writable, mode 0600.
 
-    def __init__(self, path: str) -> None:
+    memory: bound in bytes on the copies of large values that wait to be written.
+    """
+
+    def __init__(self, path: str, memory: int = 0) -> None:
         super().__init__()
         self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             _lock(self._fd)
-            os.ftruncate(self._fd, 0)
+            if os.fstat(self._fd).st_size:  # ext4 syncs a file that was cut to nothing, at close
+                os.ftruncate(self._fd, 0)
             os.fchmod(self._fd, 0o600)
             if os.path.lexists(journal_path(path)):  # of a killed run, for another content
                 os.unlink(journal_path(path))
         except OSError:
             os.close(self._fd)
             raise
-        self.failed = False  # a write did not reach the file: HDF5's own state is lost with it
+        self._failed = False
         self._at = 0
         self._length = 0  # as h5py sees it
         self._committed = 0  # bytes below are what the last flush left
+        self._run = bytearray()  # appended bytes that are not in the file yet
+        self._run_at = 0
         self._pages: dict[int, bytearray] = {}
         self._were: dict[int, int] = {}  # crc32 of each held page's committed bytes
         self._discarding = False
+        self._inherited = False  # in a forked child: the parent's file
+        self._large = BackgroundWrites(self._fd, memory)
+        _open_files.add(self)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a write did not reach the file: HDF5's own state is lost with it."""
+        return self._failed or self._large.error is not None
+
+    @property
+    def waiting(self) -> int:
+        """About how many bytes were handed over and are not in the file yet."""
+        return len(self._run) + self._large.waiting
 
     def readable(self) -> bool:
         return True
@@ -125,6 +151,7 @@ class JournaledFile(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: memoryview) -> int:
+        self._settle()
         view = memoryview(buffer).cast("B")
         count = max(0, min(len(view), self._length - self._at))
         stored = os.pread(self._fd, count, self._at)
@@ -138,39 +165,83 @@ class JournaledFile(io.RawIOBase):
 
     def write(self, data: memoryview) -> int:
         view = memoryview(data).cast("B")
-        if self._discarding or not view:
-            return len(view)
-        held = max(0, min(len(view), self._committed - self._at))
+        count = len(view)
+        if self._discarding or not count:
+            return count
+        at = self._at
+        held = min(count, self._committed - at)
         try:
-            if held:
-                self._hold(self._at, view[:held])
-            if held < len(view):
-                _pwrite(self._fd, view[held:], self._at + held)
+            if held > 0:
+                self._hold(at, view[:held])
+                view, at = view[held:], at + held
+            if view:
+                self._append(at, view)
         except OSError:
-            self.failed = True
+            self._failed = True
             raise
-        self._at += len(view)
+        self._at += count
         self._length = max(self._length, self._at)
-        return len(view)
+        return count
+
+    def write_large(self, at: int, data: np.ndarray) -> None:
+        """Write flat bytes at `at` by way of the thread, where no write of HDF5's ever goes."""
+        if self._discarding:
+            return
+        if at < self._committed:  # in space that was freed, or set aside before the last flush
+            self._at = at
+            self.write(memoryview(data))
+            return
+        try:
+            self._large.write(at, data)
+        except OSError:
+            self._failed = True
+            raise
+        self._length = max(self._length, at + len(data))
+
+    def _append(self, at: int, view: memoryview) -> None:
+        run = self._run
+        if at != self._run_at + len(run) or len(run) >= _RUN:
+            self._spill()
+            self._run_at = at
+        run += view
+
+    def _spill(self) -> None:
+        if self._run:
+            with memoryview(self._run) as view:
+                pwrite(self._fd, view, self._run_at)
+            self._run.clear()
+
+    def _settle(self) -> None:
+        """Bring everything that was handed over to the file, but for held pages."""
+        try:
+            self._spill()
+            self._large.wait()
+        except OSError:
+            self._failed = True
+            raise
 
     def _hold(self, at: int, view: memoryview) -> None:
         done = 0
         for page, start, stop in _split(at, len(view)):
             copy = self._pages.get(page)
+            piece = view[done : done + stop - start]
+            done += stop - start
             if copy is None:
                 there = os.pread(self._fd, PAGE, page * PAGE)
+                if there[start:stop] == piece:  # the filled part of a chunk of text
+                    continue
                 self._were[page] = zlib.crc32(there[: self._committed - page * PAGE])
                 copy = self._pages[page] = bytearray(there.ljust(PAGE, b"\0"))
-            copy[start:stop] = view[done : done + stop - start]
-            done += stop - start
+            copy[start:stop] = piece
 
     def truncate(self, size: int | None = None) -> int:
         size = self._at if size is None else size
         if self._discarding:
             return size
+        self._settle()
         # Committed bytes go only at the next flush: until then the committed root may point at
         # them.
-        os.ftruncate(self._fd, max(size, self._committed))
+        self._cut(max(size, self._committed))
         if size < self._committed:
             self._hold(size, memoryview(bytes(self._committed - size)))  # what regrows is zero
         self._length = size
@@ -180,10 +251,11 @@ class JournaledFile(io.RawIOBase):
         """Commit everything written so far."""
         if self.closed or self._discarding:
             return
+        self._settle()
         try:
             self._commit()
         except OSError:
-            self.failed = True
+            self._failed = True
             raise
 
     def _commit(self) -> None:
@@ -196,16 +268,24 @@ class JournaledFile(io.RawIOBase):
                 raise
             for page, copy in self._pages.items():
                 tail = min(PAGE, self._committed - page * PAGE)
-                _pwrite(self._fd, memoryview(copy)[:tail], page * PAGE)
+                pwrite(self._fd, memoryview(copy)[:tail], page * PAGE)
             self._pages.clear()
             self._were.clear()
-            os.ftruncate(self._fd, self._length)
+            self._cut(self._length)
             os.unlink(journal_path(self._path))
         self._committed = self._length
+
+    def _cut(self, size: int) -> None:
+        if os.fstat(self._fd).st_size != size:
+            os.ftruncate(self._fd, size)
 
     def discard(self) -> None:
         """Let nothing more reach the file: it stays as the last flush left it."""
         self._discarding = True
+        self._run.clear()
+        self._large.stop()
+        if self._inherited:
+            return
         if not os.path.exists(journal_path(self._path)):  # else a flush failed while applying it
             os.ftruncate(self._fd, self._committed)
 
@@ -225,16 +305,35 @@ class JournaledFile(io.RawIOBase):
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(journal_path(self._path), flags, 0o600)
         try:
-            _pwrite(fd, memoryview(head + body), 0)
+            pwrite(fd, memoryview(head + body), 0)
         finally:
             os.close(fd)
 
     def close(self) -> None:
         if not self.closed:
-            # Not left to close(): a forked child may still hold the same open file.
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            self._large.stop()
+            if not self._inherited:
+                # Not left to close(): a forked child may still hold the same open file.
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
             os.close(self._fd)
         super().close()
+
+    def _forked(self) -> None:
+        # The file, its lock and what is on its way to it are the parent's.
+        self._discarding = self._inherited = True
+        self._run.clear()
+        self._large.forked()
+
+
+_open_files: weakref.WeakSet[JournaledFile] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for file in list(_open_files):
+        file._forked()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 class JournaledReader(io.RawIOBase):
@@ -304,9 +403,3 @@ def _split(at: int, count: int) -> list[tuple[int, int, int]]:
         parts.append((page, start, stop))
         at += stop - start
     return parts
-
-
-def _pwrite(fd: int, view: memoryview, at: int) -> None:
-    while view:
-        done = os.pwrite(fd, view, at)
-        view, at = view[done:], at + done

@@ -57,6 +57,7 @@ class Type(IntEnum):
     VEC_SCALAR = 106
     GENERATOR = 107  # the generator's state before the op, bytes
     PARTS = 108  # JSON text: what the tensors beside it make up (sparse, quantized, nested)
+    OBJECT = 109  # an object of torch's own (a process group): what it is called
     LINES = 110  # UTF-8 text, one JSON value a line
 
 

@@ -24,7 +24,7 @@ from .layout import Type
 from .ops import Argument, Op
 from .reader import Dump, Record
 from .record import tensors_in
-from .replay import argument_of, members, scalar_of
+from .replay import Decoder, scalar_of
 from .stored import Tensor
 from .tensors import TORCH_DTYPES
 from .writer import Writer
@@ -44,7 +44,7 @@ class Loader:
             (record.phase, name, record.step or 0): record.seqid
             for record in dump.records
             if record.phase in ("grad", "update")
-            for name in record.names.values()
+            for name in record.entry.names.values()
         }
         self.matched = 0
         self.unmatched: list[str] = []
@@ -113,13 +113,12 @@ def run_on_recorded(op: Op, values: list[Any], recorded: list[Any]) -> tuple[Any
 
 def _recorded_values(op: Op, values: list[Any], record: Record) -> list[Any]:
     """The record's tensors and scalars in the place of the live ones, on the live ones' devices."""
-    inputs = {tensor.name: tensor for tensor in record.inputs}
     recorded = []
     for argument, live in zip(op.arguments, values, strict=True):
         tensors = list(tensors_in(live))
         stored = record.arguments.get(argument.key)
         if tensors:
-            recorded.append(_like(argument_of(argument, record, inputs, tensors[0].device), live))
+            recorded.append(_like(Decoder(record, tensors[0].device).argument(argument), live))
         elif stored is not None and stored.type in _REPLACED:
             recorded.append(scalar_of(stored))
         else:
@@ -156,7 +155,7 @@ def _argument_agrees(
     if isinstance(value, torch.Tensor):
         return argument.key in inputs and _tensor_agrees(inputs[argument.key], value)
     if isinstance(value, (list, tuple)) and "Tensor" in argument.type:
-        stored = members(argument, record, inputs)
+        stored = _members(argument, record, inputs)
         return len(stored) == len(value) and all(
             live is None
             if ours is None
@@ -180,3 +179,15 @@ def _tensor_agrees(recorded: Tensor, live: torch.Tensor) -> bool:
     return recorded.shape == tuple(live.shape) and _LONG.get(ours, ours) == _LONG.get(
         live.dtype, live.dtype
     )
+
+
+def _members(argument: Argument, record: Record, inputs: dict[str, Tensor]) -> list[Tensor | None]:
+    found: list[Tensor | None] = []
+    while True:
+        key = f"{argument.key}/{argument.key}_{len(found)}"
+        if key in inputs:
+            found.append(inputs[key])
+        elif key in record.arguments:
+            found.append(None)
+        else:
+            return found

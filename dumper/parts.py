@@ -47,7 +47,8 @@ def parts_of(tensor: torch.Tensor) -> Parts | None:
     """Take a tensor apart; None for one that has no parts: plain, or opaque."""
     if hasattr(type(tensor), "__tensor_flatten__") and not is_plain(tensor):
         names, _ = tensor.__tensor_flatten__()
-        found = {name.lstrip("_"): getattr(tensor, name) for name in names}
+        held = ((name.lstrip("_"), getattr(tensor, name)) for name in names)
+        found = {name: part for name, part in held if isinstance(part, torch.Tensor)}
         return Parts(_facts(f"subclass {type(tensor).__name__}", tensor), found)
     if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         return None

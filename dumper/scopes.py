@@ -91,6 +91,8 @@ class Tracker:
             scope = self._of_node(node)
             if torch.is_grad_enabled():  # create_graph: the nodes made now belong there too
                 self._end(scope)
+            if scope.api is None and self._api is not None:  # a Function's own backward, a hook
+                scope = self._here(scope.module)
             return BACKWARD, scope, node.name()
         if self.in_optimizer:
             return OPTIMIZER, self._here(), None
@@ -166,10 +168,12 @@ class Tracker:
             self._recomputing -= 1
             self._counts, self._modules, self._api = before
 
-    def _here(self) -> Scope:
+    def _here(self, module: str | None = None) -> Scope:
+        """What is on the stack. module: where that is not on it."""
         scope = self._scope
         if scope is None:
-            module = self._modules[-1] if self._modules else None
+            if module is None:
+                module = self._modules[-1] if self._modules else None
             source = user_line(sys._getframe(2))
             if self._api is not None:
                 scope = self._scope = Scope(self._api, module, source)

@@ -28,6 +28,20 @@ DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError)
 
 _RUN_AGAIN = "run the dump again; the other records can still be read"
 
+_TEXTS = (
+    layout.Type.STRING,
+    layout.Type.DEVICE,
+    layout.Type.LAYOUT,
+    layout.Type.OBJECT,
+    layout.Type.LINES,
+)
+
+_NAMED_ONLY = frozenset(
+    "qint8 quint8 qint32 quint4x2 quint2x4 float4_e2m1fn_x2 bits1x8 bits2x4 bits4x2 bits8 bits16 "
+    "uint1 uint2 uint3 uint4 uint5 uint6 uint7 int1 int2 int3 int4 int5 int6 int7".split()
+)
+"""Dtypes that an argument may be, though no tensor of them is stored."""
+
 _BY_DESIGN = {("float16", "float32"), ("uint8", "int8"), ("bool", "uint8"), ("bool", "bool")}
 """(named, stored) that differ by design; the original widens half and stores bytes signed."""
 
@@ -227,7 +241,7 @@ class Argument(_Stored):
         if kind == layout.Type.VEC_TENSOR:
             return []
         raw = self.raw()
-        if kind in (layout.Type.STRING, layout.Type.DEVICE, layout.Type.LAYOUT, layout.Type.LINES):
+        if kind in _TEXTS:
             return _as_text(raw)
         if kind == layout.Type.GENERATOR:
             return raw.tobytes()
@@ -245,7 +259,7 @@ class Argument(_Stored):
         return value
 
     def _dtype_name(self, code: object) -> str:
-        if self.dtype in dtypes.BY_NAME:
+        if self.dtype in dtypes.BY_NAME or (code == -1 and self.dtype in _NAMED_ONLY):
             return self.dtype
         known = dtypes.BY_CODE.get(code) if isinstance(code, int) else None
         if known is None:

@@ -104,11 +104,46 @@ def _format_of(tensor: torch.Tensor) -> int:
 
 
 def tensor_of(
-    bits: np.ndarray, name: str, stride: tuple[int, ...] | None, device: torch.device
+    bits: np.ndarray,
+    name: str,
+    stride: tuple[int, ...] | None,
+    device: torch.device,
+    offset: int = 0,
 ) -> torch.Tensor:
-    """Make the tensor with value `bits` and dtype `name` on `device`, laid out with `stride`."""
-    value = _with_dtype(bits, TORCH_DTYPES[name]).to(device)
-    return value if stride is None else _restride(value, stride)
+    """Make the tensor with value `bits` and dtype `name` on `device`.
+
+    stride: its strides, None for contiguous. offset: where it begins in its storage, in elements:
+    `as_strided` counts from there, and how fast kernels group elements hangs on it. Expanded and
+    overlapping dimensions share memory as the live ones did; gaps hold zeros. The memory is torch's
+    own, so that it may be resized. Raises ValueError for strides that no tensor of this shape has.
+    """
+    dtype = TORCH_DTYPES[name]
+    if stride is None:
+        stride = _contiguous(bits.shape)
+    if len(stride) != bits.ndim or min((*stride, offset), default=0) < 0:
+        raise ValueError(f"no tensor of shape {bits.shape} has stride {stride}, offset {offset}")
+    steps = [step * bits.itemsize for step in stride]
+    memory = np.zeros(offset + _reach(bits.shape, stride), bits.dtype)
+    if bits.size:
+        # Not torch: where elements share memory it refuses, and numpy writes equal values twice.
+        np.lib.stride_tricks.as_strided(memory[offset:], bits.shape, steps)[...] = bits
+    flat = _with_dtype(memory, dtype).to(device, copy=True)
+    return flat.as_strided(bits.shape, stride, offset)
+
+
+def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    steps, step = [], 1
+    for size in reversed(shape):
+        steps.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(steps))
+
+
+def _reach(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:
+    """Elements of memory from a tensor's first to its last."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
 
 
 def _with_dtype(bits: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
@@ -121,41 +156,3 @@ def _with_dtype(bits: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
     # torch has no unsigned 16-bit numpy bridge for bfloat16; its bits pass as signed.
     plain = flat.view(np.int16) if dtype is torch.bfloat16 else flat
     return torch.from_numpy(plain).view(dtype).reshape(bits.shape)
-
-
-def _restride(value: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
-    """Lay `value` out with `stride`; expanded dimensions (stride 0) come back expanded."""
-    if len(stride) != value.dim():
-        return value
-    base = value
-    for dim, step in enumerate(stride):
-        if step == 0 and base.shape[dim] > 1:
-            base = base.narrow(dim, 0, 1)
-    laid = torch.empty_strided(base.shape, stride, dtype=value.dtype, device=value.device)
-    if not _overlaps(laid):
-        laid.copy_(base)
-        return laid.expand(value.shape)
-    # Elements share memory (as_strided, unfold): values alone cannot tell in which way.
-    return value
-
-
-def own_memory(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides, gaps included, in memory that may be resized."""
-    if _overlaps(tensor):
-        return tensor.clone()
-    copy = torch.empty_strided(
-        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
-    )
-    return copy.copy_(tensor)
-
-
-def _overlaps(tensor: torch.Tensor) -> bool:
-    """True where two indices may mean the same element, dimensions of size 1 aside."""
-    reach = 1
-    for step, size in sorted(
-        (step, size) for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1
-    ):
-        if step < reach:
-            return True
-        reach = step * (size - 1) + reach
-    return False

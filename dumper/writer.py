@@ -1,67 +1,100 @@
 """The dump file as it grows: datasets with their attributes, hard links, lines of text, and nothing
 else.
 
-Low-level h5py, because the high level costs twice as much per small dataset. The file is created by
-the first write, so that a context in which nothing happened leaves none. A flush every 64 records
-bounds what a kill can take; `journal` makes what was flushed safe. `libver` stays at HDF5 1.8's
-format: `latest` loses the whole file at a kill, and the HDF5 tools in use (1.10) must read it.
+Low-level h5py, and of that as few calls as can be. What costs in HDF5 is not the data but a
+dataset's five attributes, so a dataset is a copy (H5Ocopy, one call) of a template that has them
+already; templates lie in a small file in memory (`templates`). Small values travel inside the copy.
+Large ones go to the place that HDF5 gave them by way of a thread (`background`).
+
+The file is created by the first write, so that a context in which nothing happened leaves none. A
+flush every 64 records or half second bounds what a kill can take; `journal` makes what was flushed
+safe. `libver` stays at HDF5 1.8's format: `latest` loses the whole file at a kill, and the HDF5
+tools in use (1.10) must read it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import time
+from collections.abc import Callable
 from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5a, h5d, h5o, h5p, h5s, h5t
+from h5py import h5d, h5f, h5g, h5o, h5p, h5s, h5t
 
 from . import dtypes
 from .journal import JournaledFile
 from .layout import COMFORT, FORMAT_VERSION, Type
+from .room import Room, free_bytes
+from .templates import LIBVER, Attributes, Template, Templates, put_attributes
 
 FLUSH_EVERY = 64
 """Records between two flushes."""
 
-_SCALAR = h5s.create(h5s.SCALAR)
-_INT32 = h5t.STD_I32LE
-_INT64 = h5t.STD_I64LE
-_CONTIGUOUS = h5p.create(h5p.DATASET_CREATE)
-_CONTIGUOUS.set_fill_time(h5d.FILL_TIME_NEVER)
-_PARENTS = h5p.create(h5p.LINK_CREATE)
-_PARENTS.set_create_intermediate_group(True)
-_LINES_CHUNK = 1 << 16
-_INTS: dict[int, np.ndarray] = {}  # the few codes that attributes hold, as HDF5 takes them
+FLUSH_SECONDS = 0.5
+"""Or this much time, whichever is first."""
+
+MEMORY = 1 << 30
+"""Default bound in bytes on copies of values that wait to be written."""
+
+_LARGE = 1 << 16  # bytes; less is written by HDF5 itself
+_ONE = h5s.create_simple((1,))
+_NO_TEXT = h5s.create_simple((0,), (h5s.UNLIMITED,))
+_CHUNKED = h5p.create(h5p.DATASET_CREATE)
+_CHUNKED.set_chunk((1 << 14,))  # a flush writes the last chunk again
+_CHUNKED.set_obj_track_times(False)
 _SMALL, _REMEMBERED = 64, 4096  # bytes of an argument, and arguments, that are worth remembering
+_IRS = 256  # groups of IRs that are kept open
+_OVERHEAD = 1024  # bytes that HDF5 needs for a dataset, its links and groups, about
 
 
 class Writer:
     """Writes one dump file.
 
     path: replaced if it exists. environment: what the reader needs to know of the run, as JSON
-    values. Errors of the file system come as OSError, those of HDF5 as h5py raises them.
+    values. memory: bound in bytes on copies that wait to be written. free: tells the free bytes of
+    the disk. Errors of the file system come as OSError, those of HDF5 as h5py raises them.
+
+    Attributes: `records` done, `bytes` of tensor values stored.
     """
 
     wants_values = True  # what only counts sizes (estimate.py) does not
 
-    def __init__(self, path: str, environment: dict[str, Any], memory: int = 1 << 30) -> None:
+    def __init__(
+        self,
+        path: str,
+        environment: dict[str, Any],
+        memory: int = MEMORY,
+        free: Callable[[str], int] = free_bytes,
+    ) -> None:
         self.path = path
         self.records = 0
-        self.bytes = 0  # of tensor values stored so far
-        self._raw = JournaledFile(path)
+        self.bytes = 0
+        self._file = None
+        self._full = False
+        self._raw = JournaledFile(path, memory)
         try:
-            self._begin(environment)
+            self._begin(environment, Room(path, free))
         except BaseException:
             # HDF5 must not keep the file: at exit it would call into a Python that is gone.
             self.abandon()
             raise
 
-    def _begin(self, environment: dict[str, Any]) -> None:
-        self._file = self._environment = None
-        self._file = h5py.File(self._raw, "w", libver=("v108", "v110"))
+    def _begin(self, environment: dict[str, Any], room: Room) -> None:
+        self._room = room
+        self._environment = None
+        self._file = h5py.File(self._raw, "w", libver=LIBVER)
         self._root = self._file.id
+        self._templates = Templates()
         self._types = {name: dtypes.file_type(dtype) for name, dtype in dtypes.BY_NAME.items()}
+        self._irs: dict[str, h5g.GroupID] = {}
+        self._groups: dict[str, h5g.GroupID] = {}  # of the record under way, by path
+        self._new: list[str] = []  # records that are not whole yet
         self._pending: dict[str, list[str]] = {}
+        self._texts: dict[str, h5d.DatasetID] = {}
+        self._index_digest = hashlib.sha256()
         self._arguments: dict[tuple, str] = {}  # where a small argument is stored already
         root = self._file.attrs
         root["FormatVersion"] = np.int32(FORMAT_VERSION)
@@ -71,8 +104,8 @@ class Writer:
 
     @property
     def failed(self) -> bool:
-        """Whether a write did not reach the file; then nothing more can."""
-        return self._raw.failed
+        """Whether the file takes nothing more: a write did not reach it, or the disk is full."""
+        return self._raw.failed or self._full
 
     def environment(self, environment: dict[str, Any]) -> None:
         """Store what the reader needs to know of the run, in place of what was stored before."""
@@ -83,23 +116,29 @@ class Writer:
     def tensor(
         self, path: str, bits: np.ndarray, dtype: dtypes.DType, attributes: TensorAttributes
     ) -> None:
-        """Store one tensor. bits: C-contiguous array of `dtype.bits`, any shape."""
-        dataset = self._dataset(self._types[dtype.name], bits)
-        _int(dataset, b"Type", Type.TENSOR)
-        _int(dataset, b"DataType", dtype.code)
-        _int(dataset, b"DeviceType", attributes.device_type)
-        _int(dataset, b"FormatType", attributes.format_type)
-        _ints(dataset, b"Stride", _contiguous_stride(bits.shape))
-        if dtype.named:
-            _text(dataset, b"TorchDType", dtype.name)
-        if attributes.live_stride is not None:
-            _ints(dataset, b"LiveStride", attributes.live_stride)
-        if attributes.live_offset:
-            _ints(dataset, b"LiveOffset", (attributes.live_offset,))
-        if attributes.uninitialised:
-            _int(dataset, b"Uninitialised", 1)
+        """Store one tensor. bits: C-contiguous array of `dtype.bits`, any shape.
+
+        They may be memory of the model, which may be written as soon as this returns.
+        """
+
+        def described() -> Attributes:
+            yield b"Type", Type.TENSOR
+            yield b"DataType", dtype.code
+            yield b"DeviceType", attributes.device_type
+            yield b"FormatType", attributes.format_type
+            yield b"Stride", _contiguous_stride(bits.shape)
+            if dtype.named:
+                yield b"TorchDType", dtype.name
+            if attributes.live_stride is not None:
+                yield b"LiveStride", tuple(attributes.live_stride)
+            if attributes.live_offset:
+                yield b"LiveOffset", (attributes.live_offset,)
+            if attributes.uninitialised:
+                yield b"Uninitialised", 1
+
+        key = (dtype.name, bits.shape, *attributes.key())
+        self._dataset(path, key, self._types[dtype.name], bits, described)
         self.bytes += bits.nbytes
-        self._link(dataset, path)
 
     def argument(
         self, path: str, kind: Type, value: np.ndarray, dtype_name: str | None = None
@@ -108,35 +147,46 @@ class Writer:
 
         An equal one stored earlier is linked: most arguments are the same few (alpha=1).
         """
-        key = (kind, value.dtype.str, value.shape, value.tobytes(), dtype_name)
-        earlier = self._arguments.get(key) if value.nbytes <= _SMALL else None
-        if earlier is not None:
-            self.same(path, earlier)
-            return
-        dataset = self._dataset(h5t.py_create(value.dtype), value)
-        _int(dataset, b"Type", kind)
-        if dtype_name is not None:
-            _text(dataset, b"TorchDType", dtype_name)
-        self._link(dataset, path)
-        if len(self._arguments) < _REMEMBERED and value.nbytes <= _SMALL:
-            self._arguments[key] = path
+        small = value.nbytes <= _SMALL
+        if small:
+            same = (kind, value.dtype, value.shape, value.tobytes(), dtype_name)
+            earlier = self._arguments.get(same)
+            if earlier is not None:
+                self.same(path, earlier)
+                return
+
+        def described() -> Attributes:
+            yield b"Type", kind
+            if dtype_name is not None:
+                yield b"TorchDType", dtype_name
+
+        key = (value.dtype, value.shape, kind, dtype_name)
+        self._dataset(path, key, h5t.py_create(value.dtype), value, described)
+        if small and len(self._arguments) < _REMEMBERED:
+            self._arguments[same] = path
 
     def group(self, path: str) -> None:
         """Make an empty group: a list argument of length zero, or an op without inputs."""
-        self._file.require_group(path)
+        self._group(path)
 
     def same(self, path: str, earlier: str) -> None:
         """Let `path` be the value stored at `earlier`: a hard link, attributes included."""
-        self._root.links.create_hard(path.encode(), self._root, earlier.encode(), lcpl=_PARENTS)
+        parent, _, name = path.rpartition("/")
+        self._group(parent).links.create_hard(name.encode(), self._root, earlier.encode())
 
-    def line(self, name: str, line: str) -> None:
+    def line(self, name: str, value: str | dict[str, Any]) -> None:
         """Append one JSON line to the comfort text `name`; the next flush brings it to the file."""
-        self._pending.setdefault(name, []).append(line)
+        text = value if isinstance(value, str) else json.dumps(value)
+        self._pending.setdefault(name, []).append(text)
 
     def record_done(self) -> None:
-        """One record is whole; every 64th flushes."""
+        """One record is whole; flushes at every 64th, and when the last flush was long ago."""
         self.records += 1
-        if self.records % FLUSH_EVERY == 0:
+        self._groups.clear()
+        self._new.clear()
+        self._take(_OVERHEAD)
+        late = time.monotonic() - self._flushed > FLUSH_SECONDS
+        if late or self.records - self._flushed_records >= FLUSH_EVERY:
             self.flush()
 
     def flush(self) -> None:
@@ -145,46 +195,118 @@ class Writer:
             if lines:
                 self._append(name, ("\n".join(lines) + "\n").encode())
                 lines.clear()
-        self._file.flush()
+        h5f.flush(self._root)
+        self._flushed, self._flushed_records = time.monotonic(), self.records
 
     def close(self) -> None:
         """Flush, mark the file finished, close it."""
         self.flush()
+        self._file.attrs["IndexDigest"] = f"sha256:{self._index_digest.hexdigest()}"
         self._file.attrs.modify("Finished", np.int32(1))
-        self._file.close()
+        self._close_file()
         self._raw.flush()
         self._raw.close()
 
     def abandon(self) -> None:
-        """Close after a failure: the file stays as the last successful flush left it."""
-        self._raw.discard()
-        if self._file is not None:
-            self._file.close()
-        self._raw.close()
+        """Close after a failure: the file stays as the last flush that succeeded left it.
+
+        Where only the disk's last bytes were refused, that flush is made now.
+        """
+        try:
+            if self._full and not self._raw.failed:
+                self._flush_whole_records()
+        finally:
+            self._raw.discard()
+            if self._file is not None:
+                self._close_file()
+            self._raw.close()
+
+    def _flush_whole_records(self) -> None:
+        self.flush()  # nothing may be on its way to space that is given back
+        self._groups.clear()
+        for path in self._new:
+            self._root.unlink(path.encode())
+        self.flush()
+
+    def _close_file(self) -> None:
+        for kept in (self._groups, self._irs, self._texts):
+            kept.clear()
+        self._file.close()
 
     def _append(self, name: str, text: bytes) -> None:
-        path = f"/{COMFORT}/0/{name}"
-        if path not in self._file:
-            made = self._file.create_dataset(
-                path, (0,), np.uint8, maxshape=(None,), chunks=(_LINES_CHUNK,), track_times=False
-            )
-            _int(made.id, b"Type", Type.LINES)
-        lines = self._file[path]
-        start = lines.shape[0]
-        lines.resize((start + len(text),))
-        lines[start:] = np.frombuffer(text, np.uint8)
+        lines = self._texts.get(name)
+        if lines is None:
+            group, _ = _made(self._ir(f"/{COMFORT}"), "0")
+            lines = h5d.create(group, name.encode(), h5t.STD_U8LE, _NO_TEXT, _CHUNKED)
+            self._texts[name] = lines
+            put_attributes(lines, [(b"Type", Type.LINES)])
+        start, count = lines.shape[0], len(text)
+        lines.set_extent((start + count,))
+        space = lines.get_space()
+        space.select_hyperslab((start,), (count,))
+        lines.write(h5s.create_simple((count,)), space, np.frombuffer(text, np.uint8))
+        if name == "index":
+            self._index_digest.update(text)
 
-    def _dataset(self, kind: h5t.TypeID, values: np.ndarray) -> h5d.DatasetID:
-        """Write values, which have the layout of `kind`, to a dataset that no name leads to yet."""
-        shape = values.shape
-        space = h5s.create_simple(shape) if shape else _SCALAR
-        dataset = h5d.create(self._root, None, kind, space, _CONTIGUOUS)
-        if values.size:
-            dataset.write(h5s.ALL, h5s.ALL, values, mtype=kind)
-        return dataset
+    def _dataset(
+        self,
+        path: str,
+        key: tuple,
+        kind: h5t.TypeID,
+        values: np.ndarray,
+        attributes: Callable[[], Attributes],
+    ) -> None:
+        """Store values, which have the layout of `kind`. key: all that `attributes` depend on."""
+        size = values.nbytes
+        self._take(size + _OVERHEAD)
+        large = size > _LARGE
+        template = self._templates.get(key, kind, values.shape, 0 if large else size, attributes)
+        parent, _, name = path.rpartition("/")
+        group, name = self._group(parent), name.encode()
+        if large:
+            h5o.copy(template.file, template.name, group, name)
+            flat = values.reshape(-1)
+            self._raw.write_large(self._place(group, name, template, flat), flat.view(np.uint8))
+        else:
+            if size:
+                template.dataset.write(h5s.ALL, h5s.ALL, values, mtype=kind)
+            h5o.copy(template.file, template.name, group, name)
 
-    def _link(self, dataset: h5d.DatasetID, path: str) -> None:
-        h5o.link(dataset, self._root, path.encode(), lcpl=_PARENTS)
+    def _place(self, group: h5g.GroupID, name: bytes, template: Template, flat: np.ndarray) -> int:
+        """Where in the file the dataset's values belong. HDF5 tells no sooner than it has one."""
+        dataset = h5d.open(group, name)
+        dataset.write(_ONE, template.first, flat[:1], mtype=dataset.get_type())
+        return dataset.get_offset()
+
+    def _group(self, path: str) -> h5g.GroupID:
+        """The group `path`, made if need be: `/<IR>/<seqid>` or below."""
+        group = self._groups.get(path)
+        if group is None:
+            parent, _, name = path.rpartition("/")
+            if parent.count("/") > 1:
+                group, _ = _made(self._group(parent), name)
+            else:
+                group, new = _made(self._ir(parent), name)
+                if new:
+                    self._new.append(path)
+            self._groups[path] = group
+        return group
+
+    def _ir(self, path: str) -> h5g.GroupID:
+        group = self._irs.get(path)
+        if group is None:
+            if len(self._irs) >= _IRS:
+                self._irs.clear()
+            group, _ = _made(self._root, path)
+            self._irs[path] = group
+        return group
+
+    def _take(self, count: int) -> None:
+        try:
+            self._room.take(count, self._raw.waiting)
+        except OSError:
+            self._full = True
+            raise
 
 
 class TensorAttributes:
@@ -210,24 +332,17 @@ class TensorAttributes:
         self.live_offset = live_offset
         self.uninitialised = uninitialised
 
-
-def _int(dataset: h5d.DatasetID, name: bytes, value: int) -> None:
-    array = _INTS.get(value)
-    if array is None:
-        array = _INTS[value] = np.array(value, np.int32)
-    h5a.create(dataset, name, _INT32, _SCALAR).write(array)
+    def key(self) -> tuple:
+        """All of it, to look up what was made for equal ones."""
+        return tuple(getattr(self, name) for name in self.__slots__)
 
 
-def _ints(dataset: h5d.DatasetID, name: bytes, values: tuple[int, ...]) -> None:
-    array = np.array(values, np.int64)
-    attribute = h5a.create(dataset, name, _INT64, h5s.create_simple(array.shape))
-    if values:
-        attribute.write(array)
-
-
-def _text(dataset: h5d.DatasetID, name: bytes, value: str) -> None:
-    array = np.array(value.encode(), dtype=f"S{len(value)}")
-    h5a.create(dataset, name, h5t.py_create(array.dtype), _SCALAR).write(array)
+def _made(parent: h5g.GroupID, name: str) -> tuple[h5g.GroupID, bool]:
+    """The group of that name, and whether it is new."""
+    try:
+        return h5g.create(parent, name.encode()), True
+    except ValueError:  # it exists; asking first would cost every new one a search
+        return h5g.open(parent, name.encode()), False
 
 
 def _contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -91,13 +91,14 @@ class BruteForce(TorchDispatchMode):
 def test_every_op_with_its_values(family: str, device: str, tmp_path: Path) -> None:
     step, brute = models.make(family, device), BruteForce()
     path = tmp_path / "x.h5"
-    with dumper(use_dump=True, dump_path=path), brute:
+    with dumper(use_dump=True, dump_path=path, views="dump"), brute:
         step(), step()
     with open_dump(path) as dump:
-        assert [record.ir for record in dump.records] == [ir for ir, _, _ in brute.seen]
-        assert [record.seqid for record in dump.records] == list(range(1, len(brute.seen) + 1))
-        assert {record.phase for record in dump.records} == {"forward", "backward", "optimizer"}
-        for entry, (ir, before, after) in zip(dump.records, brute.seen, strict=True):
+        ops = [record for record in dump.records if record.phase not in ("grad", "update")]
+        assert [record.ir for record in ops] == [ir for ir, _, _ in brute.seen]
+        assert [r.seqid for r in dump.records] == list(range(1, len(dump.records) + 1))
+        assert {record.phase for record in ops} == {"forward", "backward", "optimizer"}
+        for entry, (ir, before, after) in zip(ops, brute.seen, strict=True):
             assert sorted(t.bits().tobytes() for t in entry.inputs) == sorted(
                 bits.tobytes() for bits in before
             ), (ir, entry.path)
@@ -280,26 +281,6 @@ def test_an_error_of_the_model_is_the_models(device: str, tmp_path: Path) -> Non
     assert str(plain.value) == str(dumped.value)
     with open_dump(tmp_path / "x.h5") as dump:
         assert [(r.ir, len(r.outputs)) for r in dump.records] == [("exp", 1), ("mm", 0)]
-
-
-def test_what_cannot_be_stored_is_listed(tmp_path: Path) -> None:
-    sparse = torch.eye(3).to_sparse()
-    dense = torch.ones(3, 3)
-    with (
-        pytest.warns(
-            RuntimeWarning, match=r"values could not be stored, the first /mm/\d+/input/self"
-        ),
-        dumper(use_dump=True, dump_path=tmp_path / "x.h5"),
-    ):
-        result = torch.mm(sparse, dense)
-        torch.empty(2, device="meta").exp()
-    assert torch.equal(result, dense)
-    with open_dump(tmp_path / "x.h5") as dump:
-        mm = next(r for r in dump.records if r.ir == "mm")
-        assert [t.name for t in mm.inputs] == ["mat2"]
-        omitted = {line["path"]: line["reason"] for line in dump.lines("omitted")}
-    assert "sparse" in omitted[f"{mm.path}/input/self"]
-    assert any("meta" in reason for reason in omitted.values())
 
 
 def test_records_of_two_contexts_are_apart(tmp_path: Path) -> None:
