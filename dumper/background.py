@@ -6,11 +6,15 @@ Python's lock. Where no slot is free the caller writes its own bytes: both then 
 file, no copy is made, and what waits never outgrows its bound. Slots are made when they are first
 needed and the one used last is taken first, so that a thread that keeps up touches little memory.
 
+Blocks of the file are set aside ahead of what is written: one extent a few megabytes costs less than
+finding a place for every page. They lie behind the file's end, where a kill leaves a few of them.
+
 Only raw bytes come here. HDF5 stays on the calling thread.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from queue import SimpleQueue
@@ -19,6 +23,12 @@ import numpy as np
 
 SLOT = 1 << 20
 """Bytes that are copied and written at a time."""
+
+_AHEAD = 8 << 20  # bytes set aside at a time
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
+_fallocate = getattr(ctypes.CDLL(None), "fallocate", None)
+if _fallocate is not None:
+    _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 _BACKLOG = 64 << 20  # more waits only for a step so fast that it outruns the file for good
 
@@ -40,6 +50,8 @@ class BackgroundWrites:
         )
         self._thread: threading.Thread | None = None
         self._sent = self._done = 0
+        self._aside = 0  # blocks of the file before this offset are there
+        self._sets_aside = _fallocate is not None
 
     @property
     def waiting(self) -> int:
@@ -51,6 +63,7 @@ class BackgroundWrites:
         self._check()
         if self._thread is None and self._unmade and not self._start():
             self._unmade = 0
+        self._set_aside(at, at + len(data))
         for start in range(0, len(data), SLOT):
             part = data[start : start + SLOT]
             slot = self._slot()
@@ -83,6 +96,15 @@ class BackgroundWrites:
         self._thread = None
         self._unmade = 0
         self._free = []
+
+    def _set_aside(self, start: int, end: int) -> None:
+        if end <= self._aside or not self._sets_aside:
+            return
+        start = max(start, self._aside)
+        count = max(_AHEAD, end - start)
+        # Refused (file system, quota, disk): whether the bytes fit, their own write tells.
+        self._sets_aside = _fallocate(self._fd, _KEEP_SIZE, start, count) == 0
+        self._aside = start + count
 
     def _check(self) -> None:
         if self.error is not None:

@@ -20,7 +20,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .follow import Following, followed
-from .load import run_on_recorded
+from .feed import run_on
+from .load import described
 from .ops import Op, op_of
 from .record import Call, tensors_in
 from .scopes import Tracker
@@ -68,17 +69,31 @@ class Capture(TorchDispatchMode):
     def _load(
         self, op: Op, values: list[Any], place: tuple, args: tuple, kwargs: dict[str, Any]
     ) -> Any:
-        session = self._session
-        counterpart = session.loader.counterpart(op, values, place, session.step)
-        if counterpart is None:
-            return _call(op, args, kwargs)
-        record, recorded = counterpart
-        result, computed = run_on_recorded(op, values, recorded)
-        if op.needs_version_bump:
+        session, loader = self._session, self._session.loader
+        feed = loader.seek(op, values, place, session.step, self._thread, session.names)
+        computed = None
+        if feed.given is not None and not op.is_view:
+            try:
+                result, computed = run_on(op, values, feed.given, feed.record)
+            except (RuntimeError, ValueError, TypeError, IndexError) as error:
+                loader.failed(feed, error)
+                feed = feed._replace(record=None, given=None)
+        if feed.given is None or op.is_view:
+            result = _call(op, args, kwargs)
+            if feed.given is not None:
+                computed = op.call(feed.given)
+        elif op.needs_version_bump:
             torch.autograd.graph.increment_version(_counted(op, values))
-        session.outputs(
-            Call(op, recorded, record.seqid, place, session.step, self._thread), computed
-        )
+        loader.made(feed, op, values, result)
+        if feed.record is None:
+            return result
+        given = values if feed.given is None else feed.given
+        call = Call(op, given, feed.record.seqid, place, session.step, self._thread)
+        if feed.given is None:
+            call.stubs = described(op, result)
+            session.failed(call)
+        else:
+            session.outputs(call, computed)
         return result
 
 

@@ -210,7 +210,7 @@ class dumper:  # noqa: N801 - the original's name
             self.path = for_step(self._template, self._step)
             check(self.path)
             self._begin_file()
-            self._finals.session = self._session
+            self._finals.write_to(self._session)
         self._session.step = self._step
         if not self._choice.takes_step(self._step):
             self._suspend()

@@ -23,12 +23,17 @@ from .session import Session
 
 
 class Finals:
-    """Stores what the present step leaves behind. session: where to, which may change."""
+    """Stores what the present step leaves behind."""
 
     def __init__(self, session: Session, names: Names) -> None:
-        self.session = session
+        self._session = session
         self._names = names
+        self._seen = 0  # ops, when the step began
         self._stored: set[int] = set()  # ids of parameters whose gradient is stored in this step
+
+    def write_to(self, session: Session) -> None:
+        """Another file begins, with a step of its own."""
+        self._session, self._seen = session, session.calls
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -36,7 +41,7 @@ class Finals:
 
         def begins(optimizer: torch.optim.Optimizer, *_: Any) -> None:
             tracker = tracker_here()
-            if tracker is not None and self.session.ours:
+            if tracker is not None and self._session.ours:
                 wanted = {id(p) for group in optimizer.param_groups for p in group["params"]}
                 self._gradients(wanted)
                 tracker.enter_optimizer(True)
@@ -55,11 +60,17 @@ class Finals:
             after.remove()
 
     def end_step(self) -> None:
-        """Store what no optimizer took, then parameters and running statistics."""
+        """Store what no optimizer took, then parameters and running statistics.
+
+        Nothing where no op ran: the context ended right after a step.
+        """
+        if self._session.calls == self._seen:
+            return
         self._gradients(None)
         self._stored.clear()
-        self.session.values("update", self._names.parameters())
-        self.session.values("update", self._names.statistics())
+        self._session.values("update", self._names.parameters())
+        self._session.values("update", self._names.statistics())
+        self._seen = self._session.calls
 
     def _gradients(self, wanted: set[int] | None) -> None:
         found = []
@@ -71,4 +82,4 @@ class Finals:
             if parameter.grad is not None:
                 self._stored.add(id(parameter))
                 found.append((name, parameter.grad))
-        self.session.values("grad", found)
+        self._session.values("grad", found)

@@ -30,7 +30,7 @@ import numpy as np
 from .background import BackgroundWrites, pwrite
 
 PAGE = 4096
-_RUN = 1 << 18  # bytes: HDF5 writes its metadata in pieces of some hundred, most of them in a row
+_RUN = 1 << 16  # bytes that are worth a system call of their own; HDF5's metadata comes in some 100
 _MAGIC = b"TDJRNL02"
 # magic; length of the file before and after the flush; number of pages; crc32 of the pages
 _HEAD = struct.Struct("<8sQQII")
@@ -116,7 +116,7 @@ class JournaledFile(io.RawIOBase):
         self._length = 0  # as h5py sees it
         self._committed = 0  # bytes below are what the last flush left
         self._run = bytearray()  # appended bytes that are not in the file yet
-        self._run_at = 0
+        self._run_at, self._run_end = 0, -1  # -1: there is none
         self._pages: dict[int, bytearray] = {}
         self._were: dict[int, int] = {}  # crc32 of each held page's committed bytes
         self._discarding = False
@@ -144,8 +144,10 @@ class JournaledFile(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + (0, self._at, self._length)[whence]
-        return self._at
+        if whence != os.SEEK_SET:
+            offset += self._at if whence == os.SEEK_CUR else self._length
+        self._at = offset
+        return offset
 
     def tell(self) -> int:
         return self._at
@@ -164,11 +166,16 @@ class JournaledFile(io.RawIOBase):
         return count
 
     def write(self, data: memoryview) -> int:
+        at = self._at
+        if at == self._run_end:  # most writes: HDF5 brings its metadata in the order of the file
+            self._run += data
+            end = self._at = self._run_end = self._run_at + len(self._run)
+            self._length = max(self._length, end)
+            return end - at
         view = memoryview(data).cast("B")
         count = len(view)
         if self._discarding or not count:
             return count
-        at = self._at
         held = min(count, self._committed - at)
         try:
             if held > 0:
@@ -199,17 +206,22 @@ class JournaledFile(io.RawIOBase):
         self._length = max(self._length, at + len(data))
 
     def _append(self, at: int, view: memoryview) -> None:
-        run = self._run
-        if at != self._run_at + len(run) or len(run) >= _RUN:
-            self._spill()
-            self._run_at = at
-        run += view
+        self._spill()
+        if len(view) >= _RUN:
+            pwrite(self._fd, view, at)
+            return
+        self._run += view
+        self._run_at, self._run_end = at, at + len(view)
 
     def _spill(self) -> None:
         if self._run:
             with memoryview(self._run) as view:
                 pwrite(self._fd, view, self._run_at)
-            self._run.clear()
+        self._drop_run()
+
+    def _drop_run(self) -> None:
+        self._run.clear()
+        self._run_end = -1
 
     def _settle(self) -> None:
         """Bring everything that was handed over to the file, but for held pages."""
@@ -282,7 +294,7 @@ class JournaledFile(io.RawIOBase):
     def discard(self) -> None:
         """Let nothing more reach the file: it stays as the last flush left it."""
         self._discarding = True
-        self._run.clear()
+        self._drop_run()
         self._large.stop()
         if self._inherited:
             return
@@ -313,6 +325,8 @@ class JournaledFile(io.RawIOBase):
         if not self.closed:
             self._large.stop()
             if not self._inherited:
+                if not self._discarding:
+                    os.ftruncate(self._fd, self._length)  # gives back what was set aside
                 # Not left to close(): a forked child may still hold the same open file.
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
             os.close(self._fd)
@@ -321,7 +335,7 @@ class JournaledFile(io.RawIOBase):
     def _forked(self) -> None:
         # The file, its lock and what is on its way to it are the parent's.
         self._discarding = self._inherited = True
-        self._run.clear()
+        self._drop_run()
         self._large.forked()
 
 

@@ -1,193 +1,289 @@
 """Load mode: every op of a live run computes on the inputs that another run recorded for it.
 
-So an op that computes wrongly spoils its own outputs and nobody else's. A call finds its
-counterpart as the original did: the first record of its IR, in execution order, that no earlier
-call took, whose tensors have the same shapes and dtypes (int32 and int64 count as one) and whose
-other arguments are equal; floats declared Scalar are not compared, the recorded ones are used.
-
-Three kinds of op need care. A view's result must alias the live tensor, or every later in-place
-update is lost: it runs live, and runs once more on the recorded input for the record. An op that
-writes its arguments is computed on the recorded ones, then the live ones take the values. An op
-without a counterpart runs on what it was given and is listed, not recorded.
+So an op that computes wrongly spoils its own outputs and nobody else's. `match` says which record
+belongs to a live op; here live tensors are known by the recorded values that they are, calls are
+fed, and what found no counterpart is listed. An op without one runs on what it was given, unless it
+is part of an API call that this device expands into other ops than the recorded one did: then the
+tensors that enter the call are the recorded ones.
 """
 
 from __future__ import annotations
 
 import json
+import sys
+import threading
 from collections import Counter
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 
+from .agree import Agreement
 from .errors import DumpError, warn
-from .layout import Type
-from .ops import Argument, Op
+from .feed import Boundary, given_by
+from .index import Stub
+from .match import NOT_IN_CALL, NOTHING_LEFT, OTHER_TENSORS, Matcher
+from .names import Names
+from .ops import Op
+from .parts import is_plain
 from .reader import Dump, Record
-from .record import tensors_in
-from .replay import Decoder, scalar_of
-from .stored import Tensor
-from .tensors import TORCH_DTYPES
+from .record import VIEW, tensors_in
+from .recording import CallKey, Fact, Live, Recording
+from .scopes import Scope
+from .values import StoredValues
 from .writer import Writer
 
-_LONG = {torch.int32: torch.int64}
-_NOT_COMPARED = (Type.DEVICE, Type.LAYOUT, Type.OPT_MEM_FMT, Type.GENERATOR)
-"""Arguments that say where and how, not what: they may differ between two devices."""
-_REPLACED = (Type.SCALAR, Type.OPT_SCALAR, Type.VEC_SCALAR)
+_SHOWN = 10
+_OTHERWISE = (NOT_IN_CALL, NOTHING_LEFT, OTHER_TENSORS)
+FED = "this device expands the call into other ops; fed with what enters the call"
+
+
+class Feed(NamedTuple):
+    """What a live call is to run on. record: its counterpart. given: the arguments in the place of
+    the live ones; None: it runs as it came. inside: the live call, in which values may be made."""
+
+    live: Live
+    record: Record | None
+    given: list[Any] | None
+    inside: tuple
+
+
+class Unmatched(NamedTuple):
+    """An op that is not recorded, and why."""
+
+    ir: str
+    api: str | None
+    module: str | None
+    phase: str
+    reason: str
 
 
 class Loader:
-    """Finds the counterparts of live calls in one recorded run."""
+    """Finds the counterparts of live calls in one recorded run, and what to feed them."""
 
     def __init__(self, dump: Dump) -> None:
-        self._waiting = {ir: list(records) for ir, records in dump.by_ir.items()}
         self._values = {
-            (record.phase, name, record.step or 0): record.seqid
+            (record.phase, name, record.entry.step or 0): record.seqid
             for record in dump.records
             if record.phase in ("grad", "update")
             for name in record.entry.names.values()
         }
+        self._recording = Recording(dump.records)
+        self._matcher = Matcher(self._recording)
+        self._agreement = Agreement(self._recording.indexed)
+        self._storages = StoredValues()  # `maker`: the recorded number, or where it was made
+        self._boundaries: dict[tuple, Boundary] = {}
+        self._fed_calls: set[tuple] = set()
+        self._number = self._step = 0
+        self._lock = threading.RLock()
         self.matched = 0
-        self.unmatched: list[str] = []
+        self._unmatched: list[Unmatched] = []
+
+    @property
+    def unmatched(self) -> list[str]:
+        """IR names of the ops that found no counterpart, in order."""
+        return [entry.ir for entry in self._unmatched]
 
     def value(self, phase: str, name: str, step: int) -> int | None:
         """The seqid under which the recorded run holds a named value of a step, if it does."""
-        return self._values.get((phase, name, step))
+        with self._lock:
+            self._number += 1  # a dump numbers these too
+            return self._values.get((phase, name, step))
+
+    def seek(
+        self,
+        op: Op,
+        values: list[Any],
+        place: tuple[str, Scope, str | None],
+        step: int,
+        thread: int,
+        names: Names,
+    ) -> Feed:
+        """Say what a live call is to run on; what has no counterpart is noted."""
+        # Our own work is no call of the user's, for none of the user's modes.
+        with self._lock, torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+            phase, scope, _ = place
+            self._number += 1
+            if step > self._step + 1:  # ops went unseen: what storages hold is not known any more
+                self._storages = StoredValues()
+            self._step = step
+            facts = {key: self._fact(t, names) for key, t in _named(op, values)}
+            live = Live(
+                op.ir, phase, scope.api, scope.module, scope.source, step, thread, self._number,
+                facts,
+            )  # fmt: skip
+            inside = (step, thread, phase, scope.api)
+            found = self._matcher.find(
+                live, lambda record: self._agreement.difference(op, values, record)
+            )
+            if found.record is not None:
+                return self._fed(op, values, Feed(live, found.record, None, inside))
+            given = None
+            if found.call is not None and found.reason in _OTHERWISE:
+                given = self._at_boundary(op, values, live, found.call, inside)
+                if given is not None:
+                    found.reason = FED
+            self._note(live, found.reason)
+            return Feed(live, None, given, inside)
+
+    def failed(self, feed: Feed, error: Exception) -> None:
+        """The op would not run on what it was given; it runs as it came."""
+        reason = f"it raised on recorded inputs: {str(error).partition(chr(10))[0]}"
+        with self._lock:
+            if feed.record is not None:
+                self.matched -= 1
+                self._note(feed.live, reason)
+
+    def made(self, feed: Feed, op: Op, values: list[Any], result: Any) -> None:
+        """Learn which recorded values the live tensors are now. result: what the caller gets."""
+        with self._lock, torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+            numbers = {} if feed.record is None else feed.record.entry.values
+            if feed.record is not None:
+                for key, tensor in _named(op, values):
+                    storage = self._storages.of(tensor) if is_plain(tensor) else None
+                    if storage is not None and not isinstance(storage.maker, int):
+                        storage.maker = numbers.get(f"input/{key}", storage.maker)
+            for i in op.written:
+                for key, tensor in _members(op.arguments[i].key, values[i]):
+                    if is_plain(tensor):
+                        self._storages.written(tensor, numbers.get(f"output/{key}", feed.inside))
+            if op.is_view:
+                return
+            results = (result,) if len(op.returns) == 1 else tuple(result or ())
+            written = {id(t) for i in op.written for t in tensors_in(values[i])}
+            for name, value in zip(op.returns, results, strict=True):
+                for key, tensor in _members(name, value):
+                    if id(tensor) not in written and is_plain(tensor):
+                        number = numbers.get(f"output/{key}", feed.inside)
+                        self._storages.written(tensor, number)
 
     def report(self, path: str, source: str) -> None:
-        """Say once what was not fed."""
-        if self.unmatched:
-            counted = Counter(self.unmatched).most_common()
-            names = ", ".join(f"{name} ({count})" for name, count in counted[:5])
+        """Say once how much was fed and, by reason, what was not."""
+        total = self.matched + len(self._unmatched)
+        if not total:
+            return
+        share = f"{self.matched} of {total} ops ({100 * self.matched // total} %)"
+        what = f"{share} ran on recorded inputs"
+        if self._fed_calls:
+            what += f"; {len(self._fed_calls)} calls were fed with what enters them"
+        if not self._unmatched:
+            sys.stderr.write(f"torch.utils.dumper: {what} ({path})\n")
+            return
+        counted = Counter((entry.ir, entry.reason) for entry in self._unmatched)
+        groups = [f"{n} x {ir}: {reason}" for (ir, reason), n in counted.most_common(_SHOWN)]
+        more = len(counted) - len(groups)
+        what += (
+            f"; {len(self._unmatched)} found no counterpart in {source} and are not recorded: "
+            + "; ".join(groups)
+            + (f"; and {more} more kinds" if more > 0 else "")
+        )
+        if 2 * self.matched < total:
             warn(
-                f"{self.matched} ops ran on recorded inputs; {len(self.unmatched)} found no "
-                f"counterpart in {source}, ran on their own inputs and are not "
-                f"recorded: {names}" + (", ..." if len(counted) > 5 else ""),
+                f"this is no load run: {what}",
                 path,
-                "compare what was fed; the file lists the others under unmatched",
+                "load what the same script recorded, with the same model and the same data shapes",
             )
+            return
+        warn(what, path, "compare what was fed; the file lists the others under unmatched")
 
     def write_unmatched(self, writer: Writer) -> None:
         """List in the file what found no counterpart."""
-        for ir in self.unmatched:
-            writer.line("unmatched", json.dumps({"ir": ir}))
+        for entry in self._unmatched:
+            writer.line("unmatched", json.dumps(entry._asdict()))
 
-    def counterpart(
-        self, op: Op, values: list[Any], place: tuple, step: int
-    ) -> tuple[Record, list[Any]] | None:
-        """Take the record that belongs to this call, and its arguments on the call's devices.
+    def _note(self, live: Live, reason: str) -> None:
+        self._unmatched.append(Unmatched(live.ir, live.api, live.module, live.phase, reason))
 
-        None, and noted in `unmatched`, when there is none or its tensors cannot be read.
-        """
-        waiting = self._waiting.get(op.ir, [])
-        for i, record in enumerate(waiting):
-            if _agrees(op, values, record):
-                del waiting[i]
-                try:
-                    recorded = _recorded_values(op, values, record)
-                except DumpError:
-                    break
-                self.matched += 1
-                return record, recorded
-        self.unmatched.append(op.ir)
-        return None
+    def _fact(self, tensor: torch.Tensor, names: Names) -> Fact:
+        storage = self._storages.of(tensor) if is_plain(tensor) else None
+        if storage is None:
+            return Fact(None, None)
+        maker = storage.maker
+        name = names.of_storage(storage.address, tensor)
+        return Fact(name, maker if isinstance(maker, int) else None)
 
+    def _fed(self, op: Op, values: list[Any], feed: Feed) -> Feed:
+        if op.is_view and not feed.record.outputs:
+            self.matched += 1
+            return feed
+        try:
+            given = given_by(op, values, feed.record)
+        except DumpError as error:
+            self._note(feed.live, f"its inputs cannot be read: {error.what}")
+            return feed._replace(record=None)
+        self.matched += 1
+        return feed._replace(given=given)
 
-def run_on_recorded(op: Op, values: list[Any], recorded: list[Any]) -> tuple[Any, Any]:
-    """Run a live call on its counterpart's arguments.
+    def _at_boundary(
+        self, op: Op, values: list[Any], live: Live, call: CallKey, inside: tuple
+    ) -> list[Any] | None:
+        """The arguments with recorded values for what enters the call; None where nothing does."""
+        uses = self._recording.entering(call)
+        boundary = self._boundaries.get(inside)
+        if boundary is None:
+            boundary = self._boundaries[inside] = Boundary(uses)
+        given, fed = list(values), False
+        for i, (argument, value) in enumerate(zip(op.arguments, values, strict=True)):
+            if not isinstance(value, torch.Tensor) or not is_plain(value):
+                continue
+            number = self._entered(boundary, uses, value, live.tensors[argument.key], inside)
+            if number is None:
+                continue
+            if op.is_view:
+                boundary.note(value, number)
+                continue
+            try:
+                recorded = boundary.replaced(value, number)
+            except DumpError:
+                continue
+            if recorded is not None:
+                given[i], fed = recorded, True
+        if fed:
+            self._fed_calls.add(inside)
+        return given if fed else None
 
-    Returns what the caller gets, and what the op computed from the recorded arguments, which is
-    what is recorded.
-    """
-    if op.is_view:
-        return op.call(values), op.call(recorded)
-    result = op.call(recorded)
-    live_of: dict[int, torch.Tensor] = {}
-    for i in op.written:
-        for ours, live in zip(tensors_in(recorded[i]), tensors_in(values[i]), strict=True):
-            if live.shape != ours.shape:
-                live.resize_(ours.shape)
-            live.copy_(ours)
-            live_of[id(ours)] = live
-    return _swap(result, live_of), result
-
-
-def _recorded_values(op: Op, values: list[Any], record: Record) -> list[Any]:
-    """The record's tensors and scalars in the place of the live ones, on the live ones' devices."""
-    recorded = []
-    for argument, live in zip(op.arguments, values, strict=True):
-        tensors = list(tensors_in(live))
-        stored = record.arguments.get(argument.key)
-        if tensors:
-            recorded.append(_like(Decoder(record, tensors[0].device).argument(argument), live))
-        elif stored is not None and stored.type in _REPLACED:
-            recorded.append(scalar_of(stored))
-        else:
-            recorded.append(live)
-    return recorded
-
-
-def _like(recorded: Any, live: Any) -> Any:
-    if isinstance(live, torch.Tensor):
-        return recorded.to(device=live.device, dtype=live.dtype)
-    if isinstance(live, (list, tuple)):
-        return [_like(ours, theirs) for ours, theirs in zip(recorded, live, strict=True)]
-    return live
-
-
-def _swap(result: Any, live_of: dict[int, torch.Tensor]) -> Any:
-    """Hand back the caller's own tensors where the op returned an argument."""
-    if isinstance(result, (list, tuple)):
-        return type(result)(_swap(member, live_of) for member in result)
-    return live_of.get(id(result), result)
+    def _entered(
+        self, boundary: Boundary, uses: dict, tensor: torch.Tensor, fact: Fact, inside: tuple
+    ) -> int | None:
+        """The number of the recorded value that entered the call as this tensor, if one did."""
+        if fact.number is not None:
+            return fact.number if fact.number in uses else None
+        storage = self._storages.of(tensor)
+        if storage is None or storage.maker == inside:
+            return None
+        number = boundary.number_of(tensor, fact.name)
+        if number is not None:
+            storage.maker = number
+        return number
 
 
-def _agrees(op: Op, values: list[Any], record: Record) -> bool:
-    inputs = {tensor.name: tensor for tensor in record.inputs}
-    return all(
-        _argument_agrees(argument, value, record, inputs)
-        for argument, value in zip(op.arguments, values, strict=True)
-    )
+def described(op: Op, result: Any) -> dict[str, list[Any]]:
+    """Stubs of a view op's results, as the index has them."""
+    results = (result,) if len(op.returns) == 1 else tuple(result or ())
+    found: dict[str, list[Any]] = {}
+    for name, value in zip(op.returns, results, strict=True):
+        for key, tensor in _members(name, value):
+            plain = is_plain(tensor)
+            stub = Stub(
+                str(tensor.dtype).removeprefix("torch."),
+                tuple(tensor.shape) if plain else (),
+                tensor.stride() if plain else None,
+                VIEW,
+            )
+            found[f"output/{key}"] = list(stub)
+    return found
 
 
-def _argument_agrees(
-    argument: Argument, value: Any, record: Record, inputs: dict[str, Tensor]
-) -> bool:
+def _named(op: Op, values: list[Any]) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of a call by the names that a record gives them."""
+    for argument, value in zip(op.arguments, values, strict=True):
+        yield from _members(argument.key, value)
+
+
+def _members(key: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
-        return argument.key in inputs and _tensor_agrees(inputs[argument.key], value)
-    if isinstance(value, (list, tuple)) and "Tensor" in argument.type:
-        stored = _members(argument, record, inputs)
-        return len(stored) == len(value) and all(
-            live is None
-            if ours is None
-            else isinstance(live, torch.Tensor) and _tensor_agrees(ours, live)
-            for ours, live in zip(stored, value, strict=True)
-        )
-    if argument.key in inputs:
-        return False
-    stored = record.arguments.get(argument.key)
-    if stored is None:
-        return value is None or value == argument.default
-    if stored.type in _NOT_COMPARED or stored.type in _REPLACED:
-        return value is not None
-    if isinstance(value, tuple):
-        value = list(value)
-    return scalar_of(stored) == value
-
-
-def _tensor_agrees(recorded: Tensor, live: torch.Tensor) -> bool:
-    ours = TORCH_DTYPES.get(recorded.dtype)
-    return recorded.shape == tuple(live.shape) and _LONG.get(ours, ours) == _LONG.get(
-        live.dtype, live.dtype
-    )
-
-
-def _members(argument: Argument, record: Record, inputs: dict[str, Tensor]) -> list[Tensor | None]:
-    found: list[Tensor | None] = []
-    while True:
-        key = f"{argument.key}/{argument.key}_{len(found)}"
-        if key in inputs:
-            found.append(inputs[key])
-        elif key in record.arguments:
-            found.append(None)
-        else:
-            return found
+        yield key, value
+    elif isinstance(value, (list, tuple)):
+        for i, member in enumerate(value):
+            if isinstance(member, torch.Tensor):
+                yield f"{key}/{key}_{i}", member

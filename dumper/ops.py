@@ -33,6 +33,9 @@ UNMARKED_WRITES = {
 
 _BLANK = re.compile(r"(new_)?empty(_like|_strided|_permuted|_quantized)?$")
 
+SCRATCH = {"aten::mkldnn_rnn_layer": ("result3",)}
+"""Results that are scratch memory for the op's backward: not all of it is ever written."""
+
 SILENT_NAMESPACES = ("profiler", "prim")
 """Bookkeeping of torch itself that reaches dispatch modes; no arithmetic, so no record."""
 
@@ -90,9 +93,10 @@ class Op:
             r.alias_info is not None and not r.alias_info.is_write for r in schema.returns
         )
         self.seeded = torch.Tag.nondeterministic_seeded in func.tags
-        self.blank = bool(_BLANK.match(schema.name.partition("::")[2]))
         self.collective = func.namespace in ("c10d", "_c10d_functional")
         self.returns = _return_keys(schema)
+        empty = _BLANK.match(schema.name.partition("::")[2])
+        self.blank = self.returns if empty else SCRATCH.get(schema.name, ())
         # The arguments an op changes without returning them (foreach, batch norm) are outputs all
         # the same.
         self.silent_outputs = tuple(

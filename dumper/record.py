@@ -26,7 +26,7 @@ from .ops import Argument, Op
 from .parts import KIND, is_plain, parts_of
 from .scopes import Scope
 from .tensors import Unstorable, attributes_of, bits_of, row_of
-from .values import Storage, StoredValues, is_blank, key_of, made_blank
+from .values import Storage, StoredValues, is_blank, key_of, made_blank, seen_again
 from .writer import TensorAttributes, Writer
 
 _NONE = np.zeros((), np.int8)
@@ -120,14 +120,12 @@ class Recorder:
         for i in op.written:
             for tensor in tensors_in(call.values[i]):
                 self._written(tensor, call.owner)
-        if not call.kept:
-            if op.blank:
-                self._made_blank(result)
-            return
-        base = f"{call.path}/{SIDES[1]}"
         results = (result,) if len(op.returns) == 1 else tuple(result or ())
         if op.blank:
-            self._made_blank(result)
+            self._made_blank(op, results)
+        if not call.kept:
+            return
+        base = f"{call.path}/{SIDES[1]}"
         for key, value in zip(op.returns, results, strict=True):
             self._argument(call, base, key, None, value)
         for i in op.silent_outputs:
@@ -251,7 +249,8 @@ class Recorder:
                     return False
                 if storage.maker is call.owner or storage.maker == call.owner:
                     return False
-                self._settle(storage, tensor)
+                if storage.waiting:
+                    self._settle(storage, tensor)
             earlier = self._values.find(storage, seen_as)
             if earlier is not None:
                 self._writer.same(path, earlier)
@@ -308,24 +307,18 @@ class Recorder:
         return True
 
     def _settle(self, storage: Storage, tensor: torch.Tensor) -> None:
-        """Let outputs that waited for their value to leave be that value."""
-        if not storage.waiting:
-            return
-        attributes = attributes_of(tensor)
-        attributes.uninitialised = blank = is_blank(storage, tensor)
-        seen_as = key_of(tensor, attributes.format_type, blank)
-        left = []
-        for key, path in storage.waiting:
-            if key != seen_as:
-                left.append((key, path))
-                continue
+        """Store the outputs that waited for their value to leave, in whatever view it does."""
+        waiting, storage.waiting = storage.waiting, []
+        for seen_as, path in waiting:
             earlier = self._values.find(storage, seen_as)
-            if earlier is None:
-                self._store(path, tensor, row_of(tensor), attributes, None)
-                self._values.stored(storage, seen_as, path)
-            else:
+            if earlier is not None:
                 self._writer.same(path, earlier)
-        storage.waiting = left
+                continue
+            output = seen_again(tensor, seen_as)
+            attributes = attributes_of(output)
+            attributes.uninitialised = is_blank(storage, output)
+            self._store(path, output, row_of(output), attributes, None)
+            self._values.stored(storage, seen_as, path)
 
     def _store(
         self, path: str, tensor: torch.Tensor, row: DType, attributes: TensorAttributes, module: str
@@ -339,9 +332,10 @@ class Recorder:
         for part in _memories(tensor):
             self._values.written(part, owner)
 
-    def _made_blank(self, result: Any) -> None:
-        for tensor in tensors_in(result):
-            made_blank(self._values.of(tensor), tensor)
+    def _made_blank(self, op: Op, results: tuple) -> None:
+        for key, result in zip(op.returns, results, strict=True):
+            if key in op.blank and isinstance(result, torch.Tensor):
+                made_blank(self._values.of(result), result)
 
     def _ir(self, op: Op) -> str:
         """The IR name as JSON; its schema goes to the file at its first use."""

@@ -97,28 +97,37 @@ class Decoder:
         key, record = argument.key, self._record
         if "Tensor" in argument.type:
             if key in self._known:
-                return self._value(argument, key)
+                return self._value(key)
             members = self._members(key)
             stored = record.arguments.get(key)
             is_empty = stored is not None and stored.type == Type.VEC_TENSOR
             if members or is_empty:
-                return [self._value(argument, member) for member in members]
+                return [self._value(member) for member in members]
             if stored is None and argument.type.startswith("List") and not argument.has_default:
                 return []  # the original wrote nothing for one
         recorded = record.arguments.get(key)
         if recorded is None:
             if argument.has_default or argument.is_optional:
                 return argument.default
-            raise DumpError(
-                f"this record lacks the argument {argument.name}",
-                record.path,
-                "it cannot be run again; see its omissions",
-            )
+            raise self._lacks(argument.name)
         if recorded.type == Type.DEVICE:
             return self._device
         if recorded.type == Type.GENERATOR:
             return self._own_generator(recorded)
         return scalar_of(recorded)
+
+    def tensor_named(self, key: str) -> torch.Tensor | None:
+        """One tensor, or member of a list. Raises DumpError where the record does not hold it."""
+        if key not in self._known:
+            raise self._lacks(key)
+        return self._value(key)
+
+    def _lacks(self, name: str) -> DumpError:
+        return DumpError(
+            f"this record lacks the argument {name}",
+            self._record.path,
+            "it cannot be run again; see its omissions",
+        )
 
     def _keys(self) -> set[str]:
         """Names of the tensors and list members that the record knows of."""
@@ -138,7 +147,7 @@ class Decoder:
             found.append(member)
         return found
 
-    def _value(self, argument: Argument, key: str) -> torch.Tensor | None:
+    def _value(self, key: str) -> torch.Tensor | None:
         if key in self._tensors:
             return self.tensor(self._tensors[key])
         kind = self._record.arguments.get(f"{key}/{KIND}")
@@ -146,7 +155,7 @@ class Decoder:
             return self._whole(key, kind.value)
         if key in self._record.arguments:
             return None
-        return self._described(argument, self._record.entry.stubs[f"input/{key}"])
+        return self._described(key, self._record.entry.stubs[f"input/{key}"])
 
     def tensor(self, stored: Tensor) -> torch.Tensor:
         """A stored tensor in memory as it lay. Raises DumpError for what no memory can be."""
@@ -176,13 +185,13 @@ class Decoder:
                     parts[part] = self._whole(name, kind.value)
         return assemble(facts, parts, f"{self._record.path}/input/{key}")
 
-    def _described(self, argument: Argument, stub: Stub) -> torch.Tensor:
+    def _described(self, key: str, stub: Stub) -> torch.Tensor:
         if stub.reason == "meta" and stub.dtype in TORCH_DTYPES:
             return torch.empty_strided(
                 stub.shape, stub.stride, dtype=TORCH_DTYPES[stub.dtype], device="meta"
             )
         raise DumpError(
-            f"the argument {argument.name} is only described ({stub.reason})",
+            f"the argument {key} is only described ({stub.reason})",
             self._record.path,
             _STORED_VIEWS if stub.reason == "view" else "dump this op again without that limit",
         )

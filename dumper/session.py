@@ -70,6 +70,11 @@ class Session:
         """Whether this is the process that began the file; a forked child must not touch it."""
         return os.getpid() == self._process
 
+    @property
+    def calls(self) -> int:
+        """How many ops and values were seen so far."""
+        return self._seqid
+
     def next_seqid(self) -> int:
         """The number of the op that is being called."""
         with self._lock:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Hashable, Iterable
+from typing import ClassVar
 
 import numpy as np
 from h5py import h5a, h5d, h5f, h5p, h5s, h5t
@@ -45,10 +46,21 @@ class Template:
 
 
 class Templates:
-    """The templates of one writer, by key."""
+    """Templates by key, for one writer at a time."""
+
+    _idle: ClassVar[list[Templates]] = []
 
     def __init__(self) -> None:
         self._clear()
+
+    @classmethod
+    def take(cls) -> Templates:
+        """Those of a writer that is done, or new ones: a file a step need not make them again."""
+        return cls._idle.pop() if cls._idle else cls()
+
+    def give_back(self) -> None:
+        """The writer is done."""
+        self._idle.append(self)
 
     def get(
         self,

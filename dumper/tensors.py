@@ -122,11 +122,13 @@ def tensor_of(
         stride = _contiguous(bits.shape)
     if len(stride) != bits.ndim or min((*stride, offset), default=0) < 0:
         raise ValueError(f"no tensor of shape {bits.shape} has stride {stride}, offset {offset}")
-    steps = [step * bits.itemsize for step in stride]
-    memory = np.zeros(offset + _reach(bits.shape, stride), bits.dtype)
-    if bits.size:
-        # Not torch: where elements share memory it refuses, and numpy writes equal values twice.
-        np.lib.stride_tricks.as_strided(memory[offset:], bits.shape, steps)[...] = bits
+    memory = bits.reshape(-1)
+    if offset or stride != _contiguous(bits.shape):
+        memory = np.zeros(offset + _reach(bits.shape, stride), bits.dtype)
+        if bits.size:
+            # Not torch: where elements share memory it refuses; numpy writes equal values twice.
+            steps = [step * bits.itemsize for step in stride]
+            np.lib.stride_tricks.as_strided(memory[offset:], bits.shape, steps)[...] = bits
     flat = _with_dtype(memory, dtype).to(device, copy=True)
     return flat.as_strided(bits.shape, stride, offset)
 

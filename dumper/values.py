@@ -123,6 +123,15 @@ def key_of(tensor: torch.Tensor, npu_format: int, blank: bool = False) -> tuple:
     )
 
 
+def seen_again(tensor: torch.Tensor, key: tuple) -> torch.Tensor:
+    """The tensor of the same storage that `key` was made of."""
+    _, offset, shape, stride, dtype, device, conjugate, negative, _ = key
+    again = torch.empty(0, dtype=dtype, device=device)
+    again.set_(tensor.untyped_storage(), offset, shape, stride)
+    again = again.conj() if conjugate else again
+    return again._neg_view() if negative else again
+
+
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
     """The bytes of its storage from a tensor's first element to its last."""
     size = tensor.element_size()

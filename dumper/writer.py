@@ -28,7 +28,7 @@ from . import dtypes
 from .journal import JournaledFile
 from .layout import COMFORT, FORMAT_VERSION, Type
 from .room import Room, free_bytes
-from .templates import LIBVER, Attributes, Template, Templates, put_attributes
+from .templates import LIBVER, Attributes, Templates, put_attributes
 
 FLUSH_EVERY = 64
 """Records between two flushes."""
@@ -40,6 +40,8 @@ MEMORY = 1 << 30
 """Default bound in bytes on copies of values that wait to be written."""
 
 _LARGE = 1 << 16  # bytes; less is written by HDF5 itself
+_PARENTS = h5p.create(h5p.LINK_CREATE)
+_PARENTS.set_create_intermediate_group(True)
 _ONE = h5s.create_simple((1,))
 _NO_TEXT = h5s.create_simple((0,), (h5s.UNLIMITED,))
 _CHUNKED = h5p.create(h5p.DATASET_CREATE)
@@ -87,11 +89,12 @@ class Writer:
         self._environment = None
         self._file = h5py.File(self._raw, "w", libver=LIBVER)
         self._root = self._file.id
-        self._templates = Templates()
-        self._types = {name: dtypes.file_type(dtype) for name, dtype in dtypes.BY_NAME.items()}
+        self._templates = Templates.take()
+        self._types: dict[str | np.dtype, h5t.TypeID] = {
+            name: dtypes.file_type(dtype) for name, dtype in dtypes.BY_NAME.items()
+        }
         self._irs: dict[str, h5g.GroupID] = {}
-        self._groups: dict[str, h5g.GroupID] = {}  # of the record under way, by path
-        self._new: list[str] = []  # records that are not whole yet
+        self._new: list[str] = []  # what was made since the last record was whole
         self._pending: dict[str, list[str]] = {}
         self._texts: dict[str, h5d.DatasetID] = {}
         self._index_digest = hashlib.sha256()
@@ -161,18 +164,25 @@ class Writer:
                 yield b"TorchDType", dtype_name
 
         key = (value.dtype, value.shape, kind, dtype_name)
-        self._dataset(path, key, h5t.py_create(value.dtype), value, described)
+        stored_as = self._types.get(value.dtype)
+        if stored_as is None:
+            stored_as = self._types[value.dtype] = h5t.py_create(value.dtype)
+        self._dataset(path, key, stored_as, value, described)
         if small and len(self._arguments) < _REMEMBERED:
             self._arguments[same] = path
 
     def group(self, path: str) -> None:
         """Make an empty group: a list argument of length zero, or an op without inputs."""
-        self._group(path)
+        ir, below = self._split(path)
+        if below not in ir:
+            h5g.create(ir, below, lcpl=_PARENTS)
+            self._new.append(path)
 
     def same(self, path: str, earlier: str) -> None:
         """Let `path` be the value stored at `earlier`: a hard link, attributes included."""
-        parent, _, name = path.rpartition("/")
-        self._group(parent).links.create_hard(name.encode(), self._root, earlier.encode())
+        ir, below = self._split(path)
+        ir.links.create_hard(below, *self._split(earlier), lcpl=_PARENTS)
+        self._new.append(path)
 
     def line(self, name: str, value: str | dict[str, Any]) -> None:
         """Append one JSON line to the comfort text `name`; the next flush brings it to the file."""
@@ -182,7 +192,6 @@ class Writer:
     def record_done(self) -> None:
         """One record is whole; flushes at every 64th, and when the last flush was long ago."""
         self.records += 1
-        self._groups.clear()
         self._new.clear()
         self._take(_OVERHEAD)
         late = time.monotonic() - self._flushed > FLUSH_SECONDS
@@ -223,23 +232,25 @@ class Writer:
 
     def _flush_whole_records(self) -> None:
         self.flush()  # nothing may be on its way to space that is given back
-        self._groups.clear()
         for path in self._new:
-            self._root.unlink(path.encode())
+            while path and (path in self._new or not len(h5g.open(self._root, path.encode()))):
+                self._root.unlink(path.encode())
+                path = path.rpartition("/")[0]
         self.flush()
 
     def _close_file(self) -> None:
-        for kept in (self._groups, self._irs, self._texts):
-            kept.clear()
+        self._irs.clear()
+        self._texts.clear()
         self._file.close()
+        self._templates.give_back()
 
     def _append(self, name: str, text: bytes) -> None:
         lines = self._texts.get(name)
         if lines is None:
-            group, _ = _made(self._ir(f"/{COMFORT}"), "0")
-            lines = h5d.create(group, name.encode(), h5t.STD_U8LE, _NO_TEXT, _CHUNKED)
-            self._texts[name] = lines
+            lines = h5d.create(self._root, None, h5t.STD_U8LE, _NO_TEXT, _CHUNKED)
             put_attributes(lines, [(b"Type", Type.LINES)])
+            h5o.link(lines, self._root, f"{COMFORT}/0/{name}".encode(), lcpl=_PARENTS)
+            self._texts[name] = lines
         start, count = lines.shape[0], len(text)
         lines.set_extent((start + count,))
         space = lines.get_space()
@@ -261,45 +272,32 @@ class Writer:
         self._take(size + _OVERHEAD)
         large = size > _LARGE
         template = self._templates.get(key, kind, values.shape, 0 if large else size, attributes)
-        parent, _, name = path.rpartition("/")
-        group, name = self._group(parent), name.encode()
+        ir, below = self._split(path)
+        if size and not large:
+            template.dataset.write(h5s.ALL, h5s.ALL, values, mtype=kind)
+        h5o.copy(template.file, template.name, ir, below, lcpl=_PARENTS)
+        self._new.append(path)
         if large:
-            h5o.copy(template.file, template.name, group, name)
             flat = values.reshape(-1)
-            self._raw.write_large(self._place(group, name, template, flat), flat.view(np.uint8))
-        else:
-            if size:
-                template.dataset.write(h5s.ALL, h5s.ALL, values, mtype=kind)
-            h5o.copy(template.file, template.name, group, name)
+            # HDF5 gives a dataset its place when the first value is written.
+            dataset = h5d.open(ir, below)
+            dataset.write(_ONE, template.first, flat[:1], mtype=kind)
+            self._raw.write_large(dataset.get_offset(), flat.view(np.uint8))
 
-    def _place(self, group: h5g.GroupID, name: bytes, template: Template, flat: np.ndarray) -> int:
-        """Where in the file the dataset's values belong. HDF5 tells no sooner than it has one."""
-        dataset = h5d.open(group, name)
-        dataset.write(_ONE, template.first, flat[:1], mtype=dataset.get_type())
-        return dataset.get_offset()
-
-    def _group(self, path: str) -> h5g.GroupID:
-        """The group `path`, made if need be: `/<IR>/<seqid>` or below."""
-        group = self._groups.get(path)
-        if group is None:
-            parent, _, name = path.rpartition("/")
-            if parent.count("/") > 1:
-                group, _ = _made(self._group(parent), name)
-            else:
-                group, new = _made(self._ir(parent), name)
-                if new:
-                    self._new.append(path)
-            self._groups[path] = group
-        return group
-
-    def _ir(self, path: str) -> h5g.GroupID:
-        group = self._irs.get(path)
+    def _split(self, path: str) -> tuple[h5g.GroupID, bytes]:
+        """The open group of a path's IR, and the path below it."""
+        _, ir, below = path.split("/", 2)
+        group = self._irs.get(ir)
         if group is None:
             if len(self._irs) >= _IRS:
                 self._irs.clear()
-            group, _ = _made(self._root, path)
-            self._irs[path] = group
-        return group
+            group = self._irs[ir] = self._top(ir)
+        return group, below.encode()
+
+    def _top(self, name: str) -> h5g.GroupID:
+        if name.encode() in self._root:
+            return h5g.open(self._root, name.encode())
+        return h5g.create(self._root, name.encode())
 
     def _take(self, count: int) -> None:
         try:
@@ -334,15 +332,13 @@ class TensorAttributes:
 
     def key(self) -> tuple:
         """All of it, to look up what was made for equal ones."""
-        return tuple(getattr(self, name) for name in self.__slots__)
-
-
-def _made(parent: h5g.GroupID, name: str) -> tuple[h5g.GroupID, bool]:
-    """The group of that name, and whether it is new."""
-    try:
-        return h5g.create(parent, name.encode()), True
-    except ValueError:  # it exists; asking first would cost every new one a search
-        return h5g.open(parent, name.encode()), False
+        return (
+            self.device_type,
+            self.format_type,
+            self.live_stride,
+            self.live_offset,
+            self.uninitialised,
+        )
 
 
 def _contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
