@@ -17,10 +17,12 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
-from .follow import Following, followed
 from .feed import run_on
+from .follow import Following, followed
 from .load import described
 from .ops import Op, op_of
 from .record import Call, tensors_in
@@ -30,6 +32,8 @@ from .session import Session
 
 class Capture(TorchDispatchMode):
     """Records every op of one thread."""
+
+    supports_higher_order_operators = True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -47,6 +51,8 @@ class Capture(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            return self._inside(func, args, kwargs)
         op, session = op_of(func), self._session
         if not op.recorded or session.stopped or not session.ours:
             return _call(op, args, kwargs)
@@ -66,6 +72,22 @@ class Capture(TorchDispatchMode):
         session.outputs(call, result)
         return result
 
+    def _inside(self, func: HigherOrderOperator, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """An operator over functions (`torch.cond`): what counts is the ops of the functions."""
+
+        def seen(value: Any) -> Any:
+            if not callable(value) or isinstance(value, torch.Tensor | type):
+                return value
+
+            def run(*inputs: Any, **named: Any) -> Any:
+                with self:
+                    return value(*inputs, **named)
+
+            return run
+
+        args, kwargs = tree_map(seen, (args, kwargs))
+        return func(*args, **kwargs)
+
     def _load(
         self, op: Op, values: list[Any], place: tuple, args: tuple, kwargs: dict[str, Any]
     ) -> Any:
@@ -74,7 +96,7 @@ class Capture(TorchDispatchMode):
         computed = None
         if feed.given is not None and not op.is_view:
             try:
-                result, computed = run_on(op, values, feed.given, feed.record)
+                result, computed = run_on(op, values, feed.given, feed.record, feed.drawn)
             except (RuntimeError, ValueError, TypeError, IndexError) as error:
                 loader.failed(feed, error)
                 feed = feed._replace(record=None, given=None)

@@ -72,16 +72,23 @@ def laid_like(stored: Tensor, live: torch.Tensor) -> torch.Tensor:
 
 
 def run_on(
-    op: Op, values: list[Any], given: list[Any], record: Record | None = None
+    op: Op,
+    values: list[Any],
+    given: list[Any],
+    record: Record | None = None,
+    drawn: Tensor | None = None,
 ) -> tuple[Any, Any]:
     """Run a live call on given arguments.
 
-    record: the counterpart, whose results are handed out where the op draws numbers. Returns what
-    the caller gets, and what the op made of the given arguments, which is what is recorded.
+    record: the counterpart, whose results are handed out where the op draws numbers. drawn: what
+    another op drew in its place. Returns what the caller gets, and what the op made of the given
+    arguments, which is what is recorded.
     """
     computed = op.call(given)
     if record is not None and draws(op, given):
         _as_drawn(op, computed, record)
+    if drawn is not None:
+        _with_mask(given, computed, drawn)
     live_of: dict[int, torch.Tensor] = {}
     for i, (ours, live) in enumerate(zip(given, values, strict=True)):
         for mine, theirs in zip(tensors_in(ours), tensors_in(live), strict=True):
@@ -104,6 +111,29 @@ def _as_drawn(op: Op, computed: Any, record: Record) -> None:
             continue
         if stored[key].shape == tuple(result.shape):
             result.copy_(laid_like(stored[key], result))
+
+
+def drawn_shape(op: Op, values: list[Any]) -> tuple[int, ...] | None:
+    """Shape of the mask that a call draws; None for a call that draws none."""
+    if not draws(op, values) or op.ir not in ("native_dropout", "bernoulli__float"):
+        return None
+    return tuple(values[0].shape)
+
+
+def mask_of(record: Record) -> Tensor | None:
+    """The mask that a recorded op drew: zeros and others, of whatever dtype."""
+    name = {"native_dropout": "result1", "bernoulli__float": "self"}.get(record.ir)
+    return next((tensor for tensor in record.outputs if tensor.name == name), None)
+
+
+def _with_mask(given: list[Any], computed: Any, drawn: Tensor) -> None:
+    """Let dropout have dropped what the mask says: as one op, or as the op that draws the mask."""
+    if isinstance(computed, torch.Tensor):
+        computed.copy_(laid_like(drawn, computed))
+        return
+    (result, mask), (source, p) = computed, given[:2]
+    mask.copy_(laid_like(drawn, mask))
+    result.copy_(source * (mask.to(source.dtype) / (1 - p)))
 
 
 def _swap(result: Any, live_of: dict[int, torch.Tensor]) -> Any:

@@ -74,6 +74,11 @@ class Finals:
 
     def _gradients(self, wanted: set[int] | None) -> None:
         found = []
+        with torch._C.DisableTorchFunction():  # no call of the user's, for none of the user's modes
+            self._collect(wanted, found)
+        self._session.values("grad", found)
+
+    def _collect(self, wanted: set[int] | None, found: list[tuple[str, torch.Tensor]]) -> None:
         for name, parameter in self._names.parameters():
             if id(parameter) in self._stored or (
                 wanted is not None and id(parameter) not in wanted
@@ -82,4 +87,3 @@ class Finals:
             if parameter.grad is not None:
                 self._stored.add(id(parameter))
                 found.append((name, parameter.grad))
-        self._session.values("grad", found)

@@ -114,7 +114,8 @@ def _stubs(value: Any) -> dict[str, Stub]:
             continue
         dtype, shape, stride, reason = item
         if isinstance(dtype, str) and isinstance(reason, str) and _sizes(shape):
-            found[key] = Stub(dtype, tuple(shape), tuple(stride) if _sizes(stride) else None, reason)
+            known = tuple(stride) if _sizes(stride) else None
+            found[key] = Stub(dtype, tuple(shape), known, reason)
     return found
 
 

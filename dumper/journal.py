@@ -5,9 +5,13 @@ between two flushes leaves a root that points at half of something (1 kill in 10
 bytes that a flush has once committed are never touched between flushes. Appends go straight to the
 file, where nothing committed points at them yet; overwrites of committed bytes stay in page copies
 in memory; a flush writes them to a journal beside the file, then into the file, then drops the
-journal. Before all that, it waits for the large values that are still on their way. Killed before
-the journal is complete, the file is as the last flush left it; killed after, whoever opens it next
-reads through the journal (`pages_of`).
+journal. Killed before the journal is complete, the file is as the last flush left it; killed after,
+whoever opens it next reads through the journal (`pages_of`).
+
+Blocks of the file are set aside ahead of large values: one extent of some megabytes costs less than
+a place for every page. They lie behind the file's end, where a kill leaves a few of them. A thread
+that writes behind the step's back was tried and lost: the copy that it needs costs what the write
+costs, and it takes a core from the step.
 
 This guards against the death of the process, not of the machine: nothing is fsynced.
 """
@@ -15,6 +19,7 @@ This guards against the death of the process, not of the machine: nothing is fsy
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import io
@@ -27,10 +32,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from .background import BackgroundWrites, pwrite
-
 PAGE = 4096
 _RUN = 1 << 16  # bytes that are worth a system call of their own; HDF5's metadata comes in some 100
+_AHEAD = 8 << 20  # bytes set aside at a time
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
+_fallocate = getattr(ctypes.CDLL(None), "fallocate", None)
+if _fallocate is not None:
+    _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 _MAGIC = b"TDJRNL02"
 # magic; length of the file before and after the flush; number of pages; crc32 of the pages
 _HEAD = struct.Struct("<8sQQII")
@@ -94,10 +102,10 @@ def _checked(fd: int, data: bytes) -> tuple[int, dict[int, bytes]]:
 class JournaledFile(io.RawIOBase):
     """File object for h5py's `fileobj` driver; created anew, readable and writable, mode 0600.
 
-    memory: bound in bytes on the copies of large values that wait to be written.
+    failed: a write did not reach the file; HDF5's own state is lost with it.
     """
 
-    def __init__(self, path: str, memory: int = 0) -> None:
+    def __init__(self, path: str) -> None:
         super().__init__()
         self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -111,7 +119,7 @@ class JournaledFile(io.RawIOBase):
         except OSError:
             os.close(self._fd)
             raise
-        self._failed = False
+        self.failed = False
         self._at = 0
         self._length = 0  # as h5py sees it
         self._committed = 0  # bytes below are what the last flush left
@@ -121,18 +129,9 @@ class JournaledFile(io.RawIOBase):
         self._were: dict[int, int] = {}  # crc32 of each held page's committed bytes
         self._discarding = False
         self._inherited = False  # in a forked child: the parent's file
-        self._large = BackgroundWrites(self._fd, memory)
+        self._aside = 0  # blocks of the file before this offset are there
+        self._sets_aside = _fallocate is not None
         _open_files.add(self)
-
-    @property
-    def failed(self) -> bool:
-        """Whether a write did not reach the file: HDF5's own state is lost with it."""
-        return self._failed or self._large.error is not None
-
-    @property
-    def waiting(self) -> int:
-        """About how many bytes were handed over and are not in the file yet."""
-        return len(self._run) + self._large.waiting
 
     def readable(self) -> bool:
         return True
@@ -153,7 +152,7 @@ class JournaledFile(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: memoryview) -> int:
-        self._settle()
+        self._spill()
         view = memoryview(buffer).cast("B")
         count = max(0, min(len(view), self._length - self._at))
         stored = os.pread(self._fd, count, self._at)
@@ -167,70 +166,76 @@ class JournaledFile(io.RawIOBase):
 
     def write(self, data: memoryview) -> int:
         at = self._at
-        if at == self._run_end:  # most writes: HDF5 brings its metadata in the order of the file
+        if at == self._run_end and len(self._run) < _RUN:
+            # Most writes: HDF5 brings its metadata in the order of the file.
             self._run += data
             end = self._at = self._run_end = self._run_at + len(self._run)
             self._length = max(self._length, end)
             return end - at
         view = memoryview(data).cast("B")
-        count = len(view)
-        if self._discarding or not count:
-            return count
-        held = min(count, self._committed - at)
-        try:
-            if held > 0:
-                self._hold(at, view[:held])
-                view, at = view[held:], at + held
-            if view:
-                self._append(at, view)
-        except OSError:
-            self._failed = True
-            raise
-        self._at += count
-        self._length = max(self._length, self._at)
-        return count
+        if view and not self._discarding:
+            rest = self._held(at, view)
+            self._spill()
+            if rest:
+                self._run += rest
+                self._run_end = at + len(view)
+                self._run_at = self._run_end - len(rest)
+            self._length = max(self._length, at + len(view))
+        self._at = at + len(view)
+        return len(view)
 
     def write_large(self, at: int, data: np.ndarray) -> None:
-        """Write flat bytes at `at` by way of the thread, where no write of HDF5's ever goes."""
+        """Write flat bytes at `at`, past HDF5; no matter what it wrote there before."""
         if self._discarding:
             return
-        if at < self._committed:  # in space that was freed, or set aside before the last flush
-            self._at = at
-            self.write(memoryview(data))
-            return
-        try:
-            self._large.write(at, data)
-        except OSError:
-            self._failed = True
-            raise
-        self._length = max(self._length, at + len(data))
-
-    def _append(self, at: int, view: memoryview) -> None:
+        view = memoryview(data)
+        rest = self._held(at, view)
+        if self._run_at == at and len(self._run) <= len(view):
+            self._drop_run()
         self._spill()
-        if len(view) >= _RUN:
-            pwrite(self._fd, view, at)
+        if rest:
+            end = at + len(view)
+            self._set_aside(end - len(rest), end)
+            self._put(rest, end - len(rest))
+            self._length = max(self._length, end)
+
+    def _held(self, at: int, view: memoryview) -> memoryview:
+        """Take what would overwrite committed bytes into page copies; the rest is returned."""
+        count = min(len(view), self._committed - at)
+        if count <= 0:
+            return view
+        try:
+            self._hold(at, view[:count])
+        except OSError:
+            self.failed = True
+            raise
+        return view[count:]
+
+    def _put(self, view: memoryview, at: int) -> None:
+        try:
+            _pwrite(self._fd, view, at)
+        except OSError:
+            self.failed = True
+            raise
+
+    def _set_aside(self, start: int, end: int) -> None:
+        if end <= self._aside or not self._sets_aside:
             return
-        self._run += view
-        self._run_at, self._run_end = at, at + len(view)
+        start = max(start, self._aside)
+        count = max(_AHEAD, end - start)
+        # Refused (file system, quota, disk): whether the bytes fit, their own write tells.
+        self._sets_aside = _fallocate(self._fd, _KEEP_SIZE, start, count) == 0
+        self._aside = start + count
 
     def _spill(self) -> None:
         if self._run:
             with memoryview(self._run) as view:
-                pwrite(self._fd, view, self._run_at)
+                self._put(view, self._run_at)
         self._drop_run()
 
     def _drop_run(self) -> None:
         self._run.clear()
         self._run_end = -1
-
-    def _settle(self) -> None:
-        """Bring everything that was handed over to the file, but for held pages."""
-        try:
-            self._spill()
-            self._large.wait()
-        except OSError:
-            self._failed = True
-            raise
 
     def _hold(self, at: int, view: memoryview) -> None:
         done = 0
@@ -250,7 +255,7 @@ class JournaledFile(io.RawIOBase):
         size = self._at if size is None else size
         if self._discarding:
             return size
-        self._settle()
+        self._spill()
         # Committed bytes go only at the next flush: until then the committed root may point at
         # them.
         self._cut(max(size, self._committed))
@@ -263,11 +268,11 @@ class JournaledFile(io.RawIOBase):
         """Commit everything written so far."""
         if self.closed or self._discarding:
             return
-        self._settle()
         try:
+            self._spill()
             self._commit()
         except OSError:
-            self._failed = True
+            self.failed = True
             raise
 
     def _commit(self) -> None:
@@ -280,7 +285,7 @@ class JournaledFile(io.RawIOBase):
                 raise
             for page, copy in self._pages.items():
                 tail = min(PAGE, self._committed - page * PAGE)
-                pwrite(self._fd, memoryview(copy)[:tail], page * PAGE)
+                _pwrite(self._fd, memoryview(copy)[:tail], page * PAGE)
             self._pages.clear()
             self._were.clear()
             self._cut(self._length)
@@ -295,7 +300,6 @@ class JournaledFile(io.RawIOBase):
         """Let nothing more reach the file: it stays as the last flush left it."""
         self._discarding = True
         self._drop_run()
-        self._large.stop()
         if self._inherited:
             return
         if not os.path.exists(journal_path(self._path)):  # else a flush failed while applying it
@@ -317,13 +321,12 @@ class JournaledFile(io.RawIOBase):
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(journal_path(self._path), flags, 0o600)
         try:
-            pwrite(fd, memoryview(head + body), 0)
+            _pwrite(fd, memoryview(head + body), 0)
         finally:
             os.close(fd)
 
     def close(self) -> None:
         if not self.closed:
-            self._large.stop()
             if not self._inherited:
                 if not self._discarding:
                     os.ftruncate(self._fd, self._length)  # gives back what was set aside
@@ -336,7 +339,6 @@ class JournaledFile(io.RawIOBase):
         # The file, its lock and what is on its way to it are the parent's.
         self._discarding = self._inherited = True
         self._drop_run()
-        self._large.forked()
 
 
 _open_files: weakref.WeakSet[JournaledFile] = weakref.WeakSet()
@@ -417,3 +419,9 @@ def _split(at: int, count: int) -> list[tuple[int, int, int]]:
         parts.append((page, start, stop))
         at += stop - start
     return parts
+
+
+def _pwrite(fd: int, view: memoryview, at: int) -> None:
+    while view:
+        done = os.pwrite(fd, view, at)
+        view, at = view[done:], at + done

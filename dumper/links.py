@@ -89,10 +89,10 @@ class Links:
         users = self._users.get(value, ())
         if any(user.record.path not in inside for user in users):
             return True
-        return all(_hands_on(user.record, value) for user in users)
+        return all(hands_on(user.record, value) for user in users)
 
 
-def _hands_on(record: Record, value: int) -> bool:
+def hands_on(record: Record, value: int) -> bool:
     """Whether a record's output is its input seen otherwise, which is no use by itself."""
     return any(
         number == value and not _is_input(key) for key, number in record.entry.values.items()

@@ -20,9 +20,9 @@ import torch
 
 from .agree import Agreement
 from .errors import DumpError, warn
-from .feed import Boundary, given_by
+from .feed import Boundary, drawn_shape, given_by, mask_of
 from .index import Stub
-from .match import NOT_IN_CALL, NOTHING_LEFT, OTHER_TENSORS, Matcher
+from .match import Matcher
 from .names import Names
 from .ops import Op
 from .parts import is_plain
@@ -30,22 +30,25 @@ from .reader import Dump, Record
 from .record import VIEW, tensors_in
 from .recording import CallKey, Fact, Live, Recording
 from .scopes import Scope
+from .stored import Tensor
 from .values import StoredValues
 from .writer import Writer
 
 _SHOWN = 10
-_OTHERWISE = (NOT_IN_CALL, NOTHING_LEFT, OTHER_TENSORS)
-FED = "this device expands the call into other ops; fed with what enters the call"
+EXPANDED = "this device expands the call into other ops"
+FED = "this device expands the call into other ops; this one was fed with what enters the call"
 
 
 class Feed(NamedTuple):
     """What a live call is to run on. record: its counterpart. given: the arguments in the place of
-    the live ones; None: it runs as it came. inside: the live call, in which values may be made."""
+    the live ones; None: it runs as it came. inside: the live call, in which values may be made.
+    drawn: what the recorded call drew, where another op draws here."""
 
     live: Live
     record: Record | None
     given: list[Any] | None
     inside: tuple
+    drawn: Tensor | None = None
 
 
 class Unmatched(NamedTuple):
@@ -73,7 +76,7 @@ class Loader:
         self._agreement = Agreement(self._recording.indexed)
         self._storages = StoredValues()  # `maker`: the recorded number, or where it was made
         self._boundaries: dict[tuple, Boundary] = {}
-        self._fed_calls: set[tuple] = set()
+        self._fed_calls: dict[tuple, int] = {}  # with how many ops of theirs found no counterpart
         self._number = self._step = 0
         self._lock = threading.RLock()
         self.matched = 0
@@ -118,13 +121,15 @@ class Loader:
             )
             if found.record is not None:
                 return self._fed(op, values, Feed(live, found.record, None, inside))
-            given = None
-            if found.call is not None and found.reason in _OTHERWISE:
+            given = drawn = None
+            if found.expanded:
                 given = self._at_boundary(op, values, live, found.call, inside)
-                if given is not None:
-                    found.reason = FED
-            self._note(live, found.reason)
-            return Feed(live, None, given, inside)
+                drawn = self._drawn(op, values, found.call)
+                found.reason = EXPANDED
+                if given is not None or drawn is not None:
+                    found.reason, given = FED, given or values
+            self._note(live, found.reason, inside)
+            return Feed(live, None, given, inside, drawn)
 
     def failed(self, feed: Feed, error: Exception) -> None:
         """The op would not run on what it was given; it runs as it came."""
@@ -132,7 +137,7 @@ class Loader:
         with self._lock:
             if feed.record is not None:
                 self.matched -= 1
-                self._note(feed.live, reason)
+                self._note(feed.live, reason, feed.inside)
 
     def made(self, feed: Feed, op: Op, values: list[Any], result: Any) -> None:
         """Learn which recorded values the live tensors are now. result: what the caller gets."""
@@ -159,24 +164,23 @@ class Loader:
 
     def report(self, path: str, source: str) -> None:
         """Say once how much was fed and, by reason, what was not."""
-        total = self.matched + len(self._unmatched)
-        if not total:
+        in_calls = sum(self._fed_calls.values())
+        alone = len(self._unmatched) - in_calls
+        total = self.matched + alone
+        if not total + in_calls:
             return
-        share = f"{self.matched} of {total} ops ({100 * self.matched // total} %)"
-        what = f"{share} ran on recorded inputs"
-        if self._fed_calls:
-            what += f"; {len(self._fed_calls)} calls were fed with what enters them"
+        what = f"{self.matched} of {total} ops ({100 * self.matched // max(total, 1)} %) ran on "
+        what += "recorded inputs"
+        if in_calls:
+            calls = {(step, thread, api) for step, thread, _, api in self._fed_calls}
+            what += (
+                f"; {in_calls} more ops belong to {len(calls)} calls that this device "
+                "expands into other ops, which were fed with what enters them"
+            )
         if not self._unmatched:
             sys.stderr.write(f"torch.utils.dumper: {what} ({path})\n")
             return
-        counted = Counter((entry.ir, entry.reason) for entry in self._unmatched)
-        groups = [f"{n} x {ir}: {reason}" for (ir, reason), n in counted.most_common(_SHOWN)]
-        more = len(counted) - len(groups)
-        what += (
-            f"; {len(self._unmatched)} found no counterpart in {source} and are not recorded: "
-            + "; ".join(groups)
-            + (f"; and {more} more kinds" if more > 0 else "")
-        )
+        what += f"; what found no counterpart in {source} is not recorded: {self._kinds()}"
         if 2 * self.matched < total:
             warn(
                 f"this is no load run: {what}",
@@ -186,13 +190,22 @@ class Loader:
             return
         warn(what, path, "compare what was fed; the file lists the others under unmatched")
 
+    def _kinds(self) -> str:
+        """The most frequent kinds of ops without a counterpart, with their reasons."""
+        counted = Counter((entry.ir, entry.reason) for entry in self._unmatched)
+        kinds = [f"{n} x {ir}: {reason}" for (ir, reason), n in counted.most_common(_SHOWN)]
+        more = len(counted) - len(kinds)
+        return "; ".join(kinds) + (f"; and {more} more kinds" if more > 0 else "")
+
     def write_unmatched(self, writer: Writer) -> None:
         """List in the file what found no counterpart."""
         for entry in self._unmatched:
             writer.line("unmatched", json.dumps(entry._asdict()))
 
-    def _note(self, live: Live, reason: str) -> None:
+    def _note(self, live: Live, reason: str, inside: tuple) -> None:
         self._unmatched.append(Unmatched(live.ir, live.api, live.module, live.phase, reason))
+        if inside in self._fed_calls:
+            self._fed_calls[inside] += 1
 
     def _fact(self, tensor: torch.Tensor, names: Names) -> Fact:
         storage = self._storages.of(tensor) if is_plain(tensor) else None
@@ -209,7 +222,10 @@ class Loader:
         try:
             given = given_by(op, values, feed.record)
         except DumpError as error:
-            self._note(feed.live, f"its inputs cannot be read: {error.what}")
+            if op.is_view:  # its input is only described, and it runs live in any case
+                self.matched += 1
+                return feed
+            self._note(feed.live, f"its inputs cannot be read: {error.what}", feed.inside)
             return feed._replace(record=None)
         self.matched += 1
         return feed._replace(given=given)
@@ -239,8 +255,22 @@ class Loader:
             if recorded is not None:
                 given[i], fed = recorded, True
         if fed:
-            self._fed_calls.add(inside)
+            self._fed_calls.setdefault(inside, 0)
         return given if fed else None
+
+    def _drawn(self, op: Op, values: list[Any], call: CallKey) -> Tensor | None:
+        """What the recorded call drew, if this op draws its like: dropout's mask, most often."""
+        shape = drawn_shape(op, values)
+        if shape is None:
+            return None
+        for record in self._recording.calls[call]:
+            if not self._recording.left(record):
+                continue
+            mask = mask_of(record)
+            if mask is not None and mask.shape == shape:
+                self._recording.take(record)
+                return mask
+        return None
 
     def _entered(
         self, boundary: Boundary, uses: dict, tensor: torch.Tensor, fact: Fact, inside: tuple

@@ -27,19 +27,20 @@ _TRUSTED = 4  # ops in a row at one distance of lines
 _NAME, _OTHER_NAME = 4, -1_000_000  # what a parameter's name weighs against a value's number
 NOTHING_LEFT = "no such op is left in the recording"
 NO_SUCH_OP = "the recording has no such op"
-NOT_IN_CALL = "the recorded call has no such op"
+NOT_IN_CALL = "the recorded call has no such op, or no further one"
 NO_CALL = "no recorded call of this name is left in this module"
 OTHER_TENSORS = "the recorded calls at hand take other tensors"
 
 
 @dataclass(slots=True)
 class Found:
-    """record: the counterpart, None without one; then `reason` says why. call: the recorded call
-    (a key of `Recording.calls`) that the live op's call is, if it has one."""
+    """record: the counterpart; None without one, and `reason` says why. call: the recorded call
+    that the live op's call is, if one is. expanded: that holds other ops than the live one."""
 
     record: Record | None
     reason: str = ""
     call: CallKey | None = None
+    expanded: bool = False
 
 
 Differs = Callable[[Record], str | None]
@@ -103,7 +104,7 @@ class Matcher:
         else:
             found = self._of_call(live, differs)
         if found.record is None and found.call is None:
-            found = self._elsewhere(live, differs, found)
+            found = self._elsewhere(live, differs, found.reason)
         if found.record is not None:
             self._recording.take(found.record)
             self._lines.learn(live.source, found.record.entry.source)
@@ -128,8 +129,10 @@ class Matcher:
         found = self._best(live, queue, differs, call)
         found.call = call
         if found.record is None:
-            found.reason = found.reason or NOT_IN_CALL
-            self._expanded.add(call)
+            if not found.reason:
+                found.reason = NOT_IN_CALL
+                self._expanded.add(call)
+            found.expanded = call in self._expanded
         return found
 
     def _open(self, live: Live, differs: Differs) -> tuple[str | None, str]:
@@ -199,11 +202,11 @@ class Matcher:
             if not self._lines.moved(live.source, best[2].entry.source):
                 best, reason = None, reason or OTHER_TENSORS
         if best is None:
-            return Found(None, reason or self._missing(live))
+            return Found(None, reason)
         queue.take(best[1])
         return Found(best[2])
 
-    def _elsewhere(self, live: Live, differs: Differs, found: Found) -> Found:
+    def _elsewhere(self, live: Live, differs: Differs, reason: str) -> Found:
         """By name, shapes and arguments, wherever the record stands: its tensors must be these.
 
         Where the live module's path is unknown to the recording (a model wrapped or renamed), names
@@ -216,9 +219,8 @@ class Matcher:
                 if live.api is not None and record.entry.api is not None:
                     self._calls[live.step, live.thread, live.api] = record.entry.api
                 return Found(record)
-        if live.ir not in self._recording.irs:
-            found.reason = NO_SUCH_OP
-        return found
+        known = live.ir in self._recording.irs
+        return Found(None, (reason or NOTHING_LEFT) if known else NO_SUCH_OP)
 
     def _without_index(self, live: Live, differs: Differs) -> Found:
         recording, reason = self._recording, ""
@@ -235,10 +237,7 @@ class Matcher:
                 recording.take(record)
                 return Found(record)
             reason = reason or difference
-        return Found(None, reason or self._missing(live))
-
-    def _missing(self, live: Live) -> str:
-        return NOTHING_LEFT if live.ir in self._recording.irs else NO_SUCH_OP
+        return Found(None, reason or (NOTHING_LEFT if live.ir in recording.irs else NO_SUCH_OP))
 
     def _evidence_of_call(self, live: Live, call: CallKey) -> int:
         """As `_evidence`, where the call has no such op."""

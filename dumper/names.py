@@ -45,11 +45,12 @@ class Names:
 
     def of_tensor(self, tensor: torch.Tensor) -> str | None:
         """The name of the parameter or buffer that this tensor is, or is a whole view of."""
-        try:
-            storage = tensor.untyped_storage()
-        except (NotImplementedError, RuntimeError):  # sparse and other kinds have none
-            return None
-        return self.of_storage(storage._cdata, tensor)
+        with torch._C.DisableTorchFunction():
+            try:
+                storage = tensor.untyped_storage()
+            except (NotImplementedError, RuntimeError):  # sparse and other kinds have none
+                return None
+            return self.of_storage(storage._cdata, tensor)
 
     def of_storage(self, address: int, tensor: torch.Tensor) -> str | None:
         """`of_tensor` where the address of the tensor's live storage is known."""
@@ -88,6 +89,10 @@ class Names:
 
     def _add(self, label: str, root: nn.Module) -> None:
         self._labels[label] = root
+        with torch._C.DisableTorchFunction():  # no call of the user's, for none of the user's modes
+            self._add_all(label, root)
+
+    def _add_all(self, label: str, root: nn.Module) -> None:
         for name, module in root.named_modules():
             self._modules.setdefault(id(module), _join(label, _plain(root, name)))
         for name, tensor in (*root.named_parameters(), *root.named_buffers()):
@@ -125,13 +130,14 @@ def _is_wrapper(module: object) -> bool:
     """Whether a module does nothing but hold another one under the name `module`."""
     return (
         isinstance(module, nn.Module)
+        and not isinstance(module, torch.jit.ScriptModule)  # whose parts are no dictionaries
         and list(module._modules) == ["module"]
         and not module._parameters
     )
 
 
 def _unwrapped(module: nn.Module) -> nn.Module:
-    while True:
+    while not isinstance(module, torch.jit.ScriptModule):
         inner = [module._modules.get(name) for name in ("_orig_mod", "_fsdp_wrapped_module")]
         if _is_wrapper(module):
             inner.append(module._modules["module"])
@@ -139,3 +145,4 @@ def _unwrapped(module: nn.Module) -> nn.Module:
         if found is None:
             return module
         module = found
+    return module

@@ -93,7 +93,6 @@ class Op:
             r.alias_info is not None and not r.alias_info.is_write for r in schema.returns
         )
         self.seeded = torch.Tag.nondeterministic_seeded in func.tags
-        self.collective = func.namespace in ("c10d", "_c10d_functional")
         self.returns = _return_keys(schema)
         empty = _BLANK.match(schema.name.partition("::")[2])
         self.blank = self.returns if empty else SCRATCH.get(schema.name, ())
@@ -102,9 +101,27 @@ class Op:
         self.silent_outputs = tuple(
             i for i in self.written if self.arguments[i].key not in self.returns
         )
+        self.arrives_later = self.collective = False
+        if func.namespace == "c10d":
+            self._exchange(schema)
         # torch stops bumping version counters of these under any dispatch mode; capture does it
         # instead.
         self.needs_version_bump = schema.name.startswith("aten::_foreach_") and bool(self.written)
+
+    def _exchange(self, schema: torch._C.FunctionSchema) -> None:
+        """Between processes: no schema marks what is written, and results arrive later.
+
+        A collective can be waited for, since every rank takes part in it; one side of a send and
+        receive cannot, since the other may wait for us.
+        """
+        name = schema.name.partition("::")[2]
+        self.arrives_later = name.startswith("recv")
+        self.collective = not (self.arrives_later or name == "send")
+        if name == "send":
+            return
+        self.written = tuple(i for i, a in enumerate(self.arguments) if "Tensor" in a.type)
+        returned = any("Tensor" in str(r.type) for r in schema.returns)
+        self.silent_outputs = () if returned or self.arrives_later else self.written
 
     def bind(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
         """Lay a call's values out in schema order, defaults filled in."""

@@ -9,6 +9,7 @@ an output when something outside first uses it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -119,7 +120,7 @@ class Recorder:
         op = call.op
         for i in op.written:
             for tensor in tensors_in(call.values[i]):
-                self._written(tensor, call.owner)
+                self._written(tensor, call.owner, op.arrives_later)
         results = (result,) if len(op.returns) == 1 else tuple(result or ())
         if op.blank:
             self._made_blank(op, results)
@@ -207,10 +208,13 @@ class Recorder:
             self._writer.group(path)
             wrote = True
         for i, value in enumerate(values):
-            if value is not None:
-                wrote |= self._tensor(call, base, f"{key}/{key}_{i}", value)
+            member = f"{key}/{key.rpartition('/')[2]}_{i}"
+            if isinstance(value, (list, tuple)):
+                wrote |= self._list(call, base, member, value)
+            elif value is not None:
+                wrote |= self._tensor(call, base, member, value)
             elif stored:
-                self._writer.argument(f"{path}/{key}_{i}", Type.NONE, _NONE)
+                self._writer.argument(f"{base}/{member}", Type.NONE, _NONE)
                 wrote = True
         return wrote
 
@@ -239,7 +243,7 @@ class Recorder:
         try:
             row, attributes = row_of(tensor), attributes_of(tensor)
             attributes.uninitialised = blank = is_blank(storage, tensor)
-            seen_as = key_of(tensor, attributes.format_type, blank)
+            seen_as = key_of(tensor, attributes.format_type, blank, _digest(storage, tensor))
             is_output = side == SIDES[1]
             if call.owner is not None and storage is not None and not final:
                 if is_output:
@@ -328,9 +332,11 @@ class Recorder:
         else:
             self._writer.described(path, tensor.numel() * row.bits.itemsize, module)
 
-    def _written(self, tensor: torch.Tensor, owner: object) -> None:
+    def _written(self, tensor: torch.Tensor, owner: object, later: bool) -> None:
         for part in _memories(tensor):
-            self._values.written(part, owner)
+            storage = self._values.written(part, owner)
+            if storage is not None and later:
+                storage.volatile = True
 
     def _made_blank(self, op: Op, results: tuple) -> None:
         for key, result in zip(op.returns, results, strict=True):
@@ -358,11 +364,13 @@ class Recorder:
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors of one argument or result: itself, or the members of a list."""
+    """The tensors of one argument or result: itself, or the members of a list, of lists too."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
-        yield from (member for member in value if isinstance(member, torch.Tensor))
+        for member in value:
+            if member is not None:
+                yield from tensors_in(member)
 
 
 def _memories(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -376,6 +384,13 @@ def _memories(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         return
     for part in parts.tensors.values() if parts else ():
         yield from _memories(part)
+
+
+def _digest(storage: Storage | None, tensor: torch.Tensor) -> bytes | None:
+    """Of the bytes, where they may change without an op."""
+    if storage is None or not storage.volatile:
+        return None
+    return hashlib.blake2b(bits_of(tensor), digest_size=16).digest()
 
 
 def _owner(level: str, call: Call) -> object:
@@ -400,4 +415,4 @@ def _stub(tensor: torch.Tensor, reason: str) -> list[Any]:
 def _holds_tensors(value: list | tuple, argument: Argument | None) -> bool:
     if argument is not None:
         return "Tensor" in argument.type
-    return any(isinstance(member, torch.Tensor) for member in value)
+    return next(tensors_in(value), None) is not None

@@ -36,13 +36,13 @@ class Room:
         self._unseen = 0  # of that, since the file system was asked
         self._warned = False
 
-    def take(self, count: int, waiting: int = 0) -> None:
-        """Say that `count` bytes are about to be written, after those that are still `waiting`.
+    def take(self, count: int) -> None:
+        """Say that `count` bytes are about to be written.
 
         Raises OSError (ENOSPC) instead, if they would leave less than RESERVE free.
         """
         if self._unseen >= _ASK_EVERY or self._left - self._unseen - count < RESERVE:
-            self._unseen = waiting
+            self._unseen = 0
             self._left = self._free(self._path)
             if self._left - self._unseen - count < RESERVE:
                 raise OSError(errno.ENOSPC, "less than 1 GiB would be left on this disk")

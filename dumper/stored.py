@@ -146,8 +146,8 @@ class Tensor(_Stored):
     name: path below the side, `self` or `tensors/tensors_0`. dtype: torch's name, or the stored
     type's. data_type, device_type, format_type, stride, live_stride: the attributes, None where
     absent (live_stride: the tensor was contiguous). live_offset: where it began in its storage, in
-    elements. uninitialised: some of it no op had written. address: of the object header; equal addresses
-    are one stored value. nbytes: of the elements in their dtype.
+    elements. uninitialised: some of it no op had written. address: of the object header; equal
+    addresses are one stored value. nbytes: of the elements in their dtype.
     """
 
     dtype: str

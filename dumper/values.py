@@ -8,9 +8,10 @@ bears the same number, through any view, and by that records are linked from pro
 A stored dataset is shared only by a tensor with the same number and everything a hard link shares:
 place, shape, stride, dtype, device.
 
-numpy writes without an op: memory that a numpy array shares is never taken for unchanged. torch
-marks it, since `.numpy()` and `from_numpy` forbid a storage to be resized. What C extensions write
-is not seen; docs/capture.md says so.
+numpy writes without an op. torch marks the memory that a numpy array shares, since `.numpy()` and
+`from_numpy` forbid a storage to be resized: such memory is volatile, and its key holds a digest of
+the bytes as they are now (weights that safetensors maps from a file are of this kind, and must not
+be stored at each use). What C extensions write is not seen; docs/capture.md says so.
 
 Memory that `empty` left is blank until written: a list of the byte ranges that no op has written.
 """
@@ -87,13 +88,11 @@ class StoredValues:
 
     def find(self, storage: Storage | None, key: tuple) -> str | None:
         """The dataset that holds this very value with these very attributes, if any."""
-        if storage is None or storage.volatile:
-            return None
-        return storage.paths.get(key)
+        return None if storage is None else storage.paths.get(key)
 
     def stored(self, storage: Storage | None, key: tuple, path: str) -> None:
         """Note that the present value of `storage`, seen as `key`, lies at `path`."""
-        if storage is None or storage.volatile:
+        if storage is None:
             return
         if len(storage.paths) >= _VIEWS:
             storage.paths.clear()
@@ -108,7 +107,9 @@ def is_blank(storage: Storage | None, tensor: torch.Tensor) -> bool:
     return any(first < end and start < last for first, last in storage.blank)
 
 
-def key_of(tensor: torch.Tensor, npu_format: int, blank: bool = False) -> tuple:
+def key_of(
+    tensor: torch.Tensor, npu_format: int, blank: bool = False, digest: bytes | None = None
+) -> tuple:
     """All that two tensors of one value must share to share one dataset."""
     return (
         npu_format,
@@ -120,12 +121,13 @@ def key_of(tensor: torch.Tensor, npu_format: int, blank: bool = False) -> tuple:
         tensor.is_conj(),
         tensor.is_neg(),
         blank,
+        digest,
     )
 
 
 def seen_again(tensor: torch.Tensor, key: tuple) -> torch.Tensor:
     """The tensor of the same storage that `key` was made of."""
-    _, offset, shape, stride, dtype, device, conjugate, negative, _ = key
+    _, offset, shape, stride, dtype, device, conjugate, negative, *_ = key
     again = torch.empty(0, dtype=dtype, device=device)
     again.set_(tensor.untyped_storage(), offset, shape, stride)
     again = again.conj() if conjugate else again

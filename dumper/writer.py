@@ -4,7 +4,7 @@ else.
 Low-level h5py, and of that as few calls as can be. What costs in HDF5 is not the data but a
 dataset's five attributes, so a dataset is a copy (H5Ocopy, one call) of a template that has them
 already; templates lie in a small file in memory (`templates`). Small values travel inside the copy.
-Large ones go to the place that HDF5 gave them by way of a thread (`background`).
+Large ones go straight to the place that HDF5 gave them.
 
 The file is created by the first write, so that a context in which nothing happened leaves none. A
 flush every 64 records or half second bounds what a kill can take; `journal` makes what was flushed
@@ -76,7 +76,7 @@ class Writer:
         self.bytes = 0
         self._file = None
         self._full = False
-        self._raw = JournaledFile(path, memory)
+        self._raw = JournaledFile(path)
         try:
             self._begin(environment, Room(path, free))
         except BaseException:
@@ -301,7 +301,7 @@ class Writer:
 
     def _take(self, count: int) -> None:
         try:
-            self._room.take(count, self._raw.waiting)
+            self._room.take(count)
         except OSError:
             self._full = True
             raise

@@ -86,9 +86,7 @@ def test_sparse_gradients(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
 def test_jagged_tensors_have_values_and_offsets(tmp_path: Path) -> None:
-    jagged = torch.nested.nested_tensor(
-        [torch.ones(2, 3), torch.ones(1, 3)], layout=torch.jagged
-    )
+    jagged = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(1, 3)], layout=torch.jagged)
     with dumper(use_dump=True, dump_path=tmp_path / "x.h5"):
         jagged * 2
     with open_dump(tmp_path / "x.h5") as dump:

@@ -1,0 +1,139 @@
+"""Values have numbers that follow them through views and change with writes."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dumper import dumper, open_dump
+from dumper.reader import Record
+from dumper.values import StoredValues, is_blank, key_of, made_blank, seen_again
+
+
+def recorded(path: Path, run: object, **choice: object) -> list[Record]:
+    with dumper(use_dump=True, dump_path=path, **choice):
+        run()
+    with open_dump(path) as dump:
+        return list(dump.records)
+
+
+def number(record: Record, place: str) -> int:
+    return record.entry.values[place]
+
+
+def test_numbers_lead_from_producer_to_user(device: str, tmp_path: Path) -> None:
+    def step() -> None:
+        x = torch.ones(2, 3, device=device)
+        y = x.exp()
+        y.t().sin()
+        y.add_(1)
+        y.view(-1).cos()
+
+    by_ir = {r.ir: r for r in recorded(tmp_path / "x.h5", step)}
+    made = number(by_ir["exp"], "output/result")
+    assert number(by_ir["ones"], "output/result") == number(by_ir["exp"], "input/self") != made
+    assert number(by_ir["t"], "input/self") == number(by_ir["t"], "output/result") == made
+    assert number(by_ir["sin"], "input/self") == number(by_ir["add__Tensor"], "input/self") == made
+    written = number(by_ir["add__Tensor"], "output/self")
+    assert written != made
+    assert number(by_ir["cos"], "input/self") == written
+
+
+def test_inference_modes_copies_are_no_views(tmp_path: Path) -> None:
+    """`reshape` arrives whole there, and copies when it must; its result is then a value."""
+
+    def step() -> None:
+        with torch.inference_mode():
+            x = torch.ones(2, 3)
+            x.reshape(6)
+            x.t().reshape(6)
+
+    viewed, copied = [r for r in recorded(tmp_path / "x.h5", step) if r.ir == "reshape"]
+    assert viewed.outputs == () and viewed.entry.stubs["output/result"].reason == "view"
+    assert [t.shape for t in copied.outputs] == [(6,)]
+    assert number(copied, "output/result") != number(copied, "input/self")
+
+
+@given(
+    size=st.integers(1, 12),
+    writes=st.lists(st.tuples(st.integers(0, 11), st.integers(1, 12)), max_size=6),
+    window=st.tuples(st.integers(0, 11), st.integers(1, 12)),
+)
+def test_blank_is_what_no_write_reached(
+    size: int, writes: list[tuple[int, int]], window: tuple[int, int]
+) -> None:
+    values, tensor = StoredValues(), torch.empty(size)
+    made_blank(values.of(tensor), tensor)
+    left = set(range(size))
+    for start, length in writes:
+        part = tensor[start : start + length]
+        if part.numel():
+            values.written(part)
+            left -= set(range(start, start + length))
+    start, length = window
+    seen = tensor[start : start + length]
+    expected = bool(left & set(range(start, start + length)))
+    assert is_blank(values.of(seen), seen) == expected
+
+
+def test_uninitialised_until_written(device: str, tmp_path: Path) -> None:
+    def step() -> None:
+        t = torch.empty(4, device=device)
+        t.exp()
+        t[:2].fill_(1)
+        t[:2].sin()
+        t[2:].cos()
+        t.fill_(1)
+        t.tan()
+
+    path = tmp_path / "x.h5"
+    found = {r.ir: r for r in recorded(path, step)}
+    (made,) = next(r for ir, r in found.items() if ir.startswith("empty")).outputs
+    assert made.uninitialised
+    flags = {ir: found[ir].inputs[0].uninitialised for ir in ("exp", "sin", "cos", "tan")}
+    assert flags == {"exp": True, "sin": False, "cos": True, "tan": False}
+
+
+VIEWS = {
+    "itself": lambda t: t,
+    "transposed": lambda t: t.t(),
+    "offset": lambda t: t[1:, 2:],
+    "strided": lambda t: t[:, ::2],
+    "expanded": lambda t: t[:1].expand(5, 4),
+    "conjugate": lambda t: torch.complex(t, t).conj(),
+    "negative": lambda t: torch.complex(t, t).conj().imag,
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_key_finds_the_tensor_again(view: str, device: str) -> None:
+    tensor = VIEWS[view](torch.arange(12.0).reshape(3, 4).to(device))
+    again = seen_again(tensor, key_of(tensor, 0))
+    assert torch.equal(again, tensor)
+    assert key_of(again, 0) == key_of(tensor, 0)
+
+
+def test_a_dead_storage_is_forgotten() -> None:
+    values = StoredValues()
+    for _ in range(100):
+        tensor = torch.ones(1000)
+        storage = values.of(tensor)
+        assert values.find(storage, key_of(tensor, 0)) is None
+        values.stored(storage, key_of(tensor, 0), "/a/1/output/result")
+        assert values.find(storage, key_of(tensor, 0)) is not None
+        del tensor
+        gc.collect()
+        assert not values._storages
+
+
+def test_sliding_windows_do_not_pile_up() -> None:
+    values, tensor = StoredValues(), torch.ones(5000)
+    for start in range(4000):
+        window = tensor[start : start + 10]
+        values.stored(values.of(window), key_of(window, 0), "/a/1/output/result")
+    assert len(values.of(tensor).paths) <= 1024
