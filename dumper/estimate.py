@@ -34,33 +34,40 @@ class Estimate:
         return _Counting(self)
 
     def show(self) -> None:
-        """Print the sizes, the largest first, and the filter that would leave the largest out."""
+        """Print the sizes, the largest first, and the filters that would keep less."""
         total = self.bytes + self.records * _RECORD
         lines = [f"a dump of this would take about {_size(total)} in {self.records} records"]
-        for title, counted in (("module", self.by_module), ("op", self.by_ir)):
+        for title, counted in (("module", _grouped(self.by_module)), ("op", self.by_ir)):
             lines.append(f"by {title}:")
-            for name, size in counted.most_common(_LINES):
-                lines.append(f"  {_size(size):>10}  {name or '(the model itself)'}")
-            if len(counted) > _LINES:
-                rest = sum(counted.values()) - sum(n for _, n in counted.most_common(_LINES))
-                lines.append(f"  {_size(rest):>10}  {len(counted) - _LINES} more")
-        lines += self._advice()
+            largest = counted.most_common(_LINES)
+            lines += [f"  {_size(size):>8}  {name or '(the model itself)'}" for name, size in largest]
+            if rest := len(counted) - len(largest):
+                size = counted.total() - sum(size for _, size in largest)
+                lines.append(f"  {_size(size):>8}  {rest} more")
+        lines += ["to take less:", *(f"  {line}" for line in self._advice())]
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()
 
     def _advice(self) -> list[str]:
-        parents: Counter[str] = Counter()
-        for name, size in self.by_module.items():
-            if name and not name.startswith("("):
-                parents[".".join(name.split(".")[:2])] += size
-        lines = ["to take less:"]
-        if parents:
-            (name, size), *_ = parents.most_common(1)
-            lines.append(f'  modules="{name}"  keeps about {_size(size)}')
-        lines.append('  level="module"  keeps what enters and leaves each module only')
-        lines.append('  sides="output"  keeps no inputs')
-        lines.append(f"  max_bytes={max(self.bytes // 10, 1)}  keeps the first tenth whole")
+        inside = Counter({n: s for n, s in _grouped(self.by_module).items() if n and n[0] != "("})
+        lines = []
+        if inside:
+            ((name, size),) = inside.most_common(1)
+            lines.append(f'modules="{name}"  keeps {_size(size)}')
+        if self.by_ir:
+            ((name, size),) = self.by_ir.most_common(1)
+            lines.append(f'ops="{name}"  keeps {_size(size)}')
+        lines.append('level="module"  keeps only what enters and leaves each module')
+        lines.append(f"max_bytes={max(self.bytes // 10, 1)}  keeps the first tenth, whole records")
         return lines
+
+
+def _grouped(by_module: Counter[str]) -> Counter[str]:
+    """Sizes by the first two parts of the module paths (`layers.3`): one row a block of a model."""
+    found: Counter[str] = Counter()
+    for name, size in by_module.items():
+        found[".".join(name.split(".")[:2])] += size
+    return found
 
 
 def _size(count: int) -> str:
