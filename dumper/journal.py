@@ -206,7 +206,7 @@ class JournaledFile(io.RawIOBase):
             return view
         try:
             self._hold(at, view[:count])
-        except OSError:
+        except BaseException:
             self.failed = True
             raise
         return view[count:]
@@ -214,7 +214,7 @@ class JournaledFile(io.RawIOBase):
     def _put(self, view: memoryview, at: int) -> None:
         try:
             _pwrite(self._fd, view, at)
-        except OSError:
+        except BaseException:
             self.failed = True
             raise
 
@@ -229,12 +229,12 @@ class JournaledFile(io.RawIOBase):
 
     def _spill(self) -> None:
         if self._run:
-            with memoryview(self._run) as view:
-                self._put(view, self._run_at)
+            self._put(memoryview(self._run), self._run_at)
         self._drop_run()
 
     def _drop_run(self) -> None:
-        self._run.clear()
+        # Not emptied: a frame that an interrupt keeps may still look at it.
+        self._run = bytearray()
         self._run_end = -1
 
     def _hold(self, at: int, view: memoryview) -> None:
@@ -271,7 +271,7 @@ class JournaledFile(io.RawIOBase):
         try:
             self._spill()
             self._commit()
-        except OSError:
+        except BaseException:
             self.failed = True
             raise
 

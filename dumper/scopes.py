@@ -77,10 +77,16 @@ class Tracker:
         # nodes numbered from _ends[i-1] up to but not including _ends[i] belong to _scopes[i]
         self._ends: list[int] = [_now()]
         self._scopes: list[Scope] = [_NOWHERE]
+        self._last_step = 0
 
     def new_step(self) -> None:
-        """Count API calls from 0 again."""
+        """Count API calls from 0 again. Graphs of steps before the last one are forgotten."""
         self._counts = {}
+        self._close()
+        old = self._last_step
+        self._ends = self._ends[old:]
+        self._scopes = [_NOWHERE, *self._scopes[old + 1 :]]
+        self._last_step = len(self._ends) - 1
 
     def place(self) -> tuple[str, Scope, str | None]:
         """(phase, scope, autograd node's name) of the op that is being called."""

@@ -225,3 +225,32 @@ def test_torch_is_left_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         records(tmp_path, lambda: Net()(torch.ones(2, 4)) / (1 // 0))
     assert state() == before
+
+
+def test_a_graph_that_outlives_its_step(tmp_path: Path) -> None:
+    """A step knows the graph of the one before; of older ones it says nothing rather than a lie."""
+    net, path, kept = Net(), tmp_path / "x.h5", []
+    with dumper(use_dump=True, dump_path=path) as dump:
+        for number in range(5):
+            kept.append(net(torch.ones(2, 4)).sum())
+            if number:
+                kept[number - 1].backward()
+            dump.step()
+        kept[-1].backward()
+    with open_dump(path) as opened:
+        inner = [r for r in opened.records if r.ir == "tanh_backward"]
+        assert [r.entry.api for r in inner] == ["torch.Tensor.tanh.0"] * 5
+        assert [r.entry.step for r in inner] == [1, 2, 3, 4, 5]
+
+
+def test_an_older_graph_belongs_nowhere(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with dumper(use_dump=True, dump_path=path) as dump:
+        old = torch.ones(2, requires_grad=True).exp().sum()
+        for _ in range(3):
+            dump.step()
+            torch.ones(2, requires_grad=True).sin()
+        old.backward()
+    with open_dump(path) as opened:
+        found = [r.entry.api for r in opened.records if r.entry.node == "ExpBackward0"]
+        assert found and set(found) == {None}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from benchmarks import gpt_step
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -137,3 +139,35 @@ def test_sliding_windows_do_not_pile_up() -> None:
         window = tensor[start : start + 10]
         values.stored(values.of(window), key_of(window, 0), "/a/1/output/result")
     assert len(values.of(tensor).paths) <= 1024
+
+
+def test_links_halve_a_training_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One value once: at most 0.55 of the file that stores each tensor at each use."""
+
+    def size(name: str) -> int:
+        model, step = gpt_step.make(layers=6)
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+        step(), optimizer.step()
+        with dumper(use_dump=True, dump_path=tmp_path / name):
+            step(), optimizer.step()
+        found = (tmp_path / name).stat().st_size
+        (tmp_path / name).unlink()
+        return found
+
+    linked = size("linked.h5")
+    monkeypatch.setattr(StoredValues, "find", lambda *_: None)
+    assert linked <= 0.55 * size("plain.h5")
+
+
+def test_mapped_weights_are_stored_once(tmp_path: Path) -> None:
+    """Memory that may change without an op is compared by its bytes at each use."""
+    weight = torch.from_numpy(np.ones((64, 64), np.float32))
+    path = tmp_path / "x.h5"
+    with dumper(use_dump=True, dump_path=path):
+        weight.exp(), weight.sin()
+        weight.numpy()[0, 0] = 7
+        weight.cos()
+    with open_dump(path) as dump:
+        at = {r.ir: r.inputs[0] for r in dump.records}
+        assert at["exp"].address == at["sin"].address != at["cos"].address
+        assert (at["sin"].read()[0, 0], at["cos"].read()[0, 0]) == (1, 7)
