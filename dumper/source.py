@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from types import CodeType, FrameType
+from types import FrameType
 
 import torch
 
@@ -22,27 +22,28 @@ _OURS = (
     "<frozen ",
 )
 _KEPT = 10_000
-_NAMES: dict[CodeType, str | None] = {}  # what to call a code's file; None: not the user's
+# What to call a file; None: not the user's. By name: equal code of two files is one key.
+_NAMES: dict[str, str | None] = {}
 
 
 def user_line(frame: FrameType | None) -> str | None:
     """`file:line` of the nearest user frame at or above `frame`; None where there is none."""
     while frame is not None:
-        code = frame.f_code
+        file = frame.f_code.co_filename
         try:
-            name = _NAMES[code]
+            name = _NAMES[file]
         except KeyError:
-            name = _remember(code)
+            name = _remember(file)
         if name is not None:
             return f"{name}:{frame.f_lineno}"
         frame = frame.f_back
     return None
 
 
-def _remember(code: CodeType) -> str | None:
+def _remember(file: str) -> str | None:
     if len(_NAMES) >= _KEPT:
         _NAMES.clear()
-    name = _NAMES[code] = _short(code.co_filename)
+    name = _NAMES[file] = _short(file)
     return name
 
 
