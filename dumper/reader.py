@@ -185,6 +185,12 @@ class Dump:
             return {}
         return found if isinstance(found, dict) else {}
 
+    @property
+    def rank(self) -> int:
+        """Number of the process that wrote it; 0 outside of a distributed run."""
+        rank = self.environment.get("rank", 0)
+        return rank if isinstance(rank, int) else 0
+
     def _finished(self) -> bool | None:
         if not h5a.exists(self._root, b"Finished"):
             return None
