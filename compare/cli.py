@@ -199,6 +199,84 @@ def convert(dump: str, out: str, kind: str, name: str | None, version: str) -> i
 
 
 @cli.command()
+@click.argument("file")
+@click.option("--tree", is_flag=True, help="Modules, calls, and what enters and leaves each.")
+@click.option("--depth", type=click.IntRange(0), default=3, help="Levels of modules; default 3.")
+@click.option("--step", type=click.IntRange(0), help="The step that --tree shows; the first.")
+@click.option("--verify", "check", is_flag=True, help="Check that the file is whole.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def info(file: str, tree: bool, depth: int, step: int | None, check: bool, as_json: bool) -> int:
+    """Say what is in a dump.
+
+    With --verify the exit status is 1 when the file is unfinished, damaged, or not what its writer
+    wrote.
+    """
+    from .info import info_of
+    from .screen import show_info, show_tree, show_verdict
+    from .tree import tree_of
+    from .verify import digests_of, verify
+
+    digests = digests_of(file) if check else None
+    with _opened(file) as dump:
+        if digests:
+            found = verify(dump, digests)
+            _print_json(found.as_json()) if as_json else show_verdict(found)
+            return 0 if found.whole else 1
+        if not dump.records:
+            raise _no_records(dump)
+        if tree:
+            steps = {record.entry.step for record in dump.records}
+            if step is not None and step not in steps:
+                raise click.BadParameter(f"there is no step {step}", param_hint="--step")
+            nodes = tree_of(dump, depth, step)
+            if as_json:
+                _print_json([node.as_json() for node in nodes])
+            elif nodes:
+                show_tree(nodes)
+            else:
+                raise DumpError(
+                    "this file does not say which calls and modules its ops belong to",
+                    file,
+                    "dump the step again with this version",
+                )
+        else:
+            found = info_of(dump)
+            _print_json(found.as_json()) if as_json else show_info(found)
+    return 0
+
+
+@cli.command()
+@click.argument("file")
+@click.argument("record")
+@click.option("-g", "--golden_dump_path", "golden", help="A dump to compare this record with.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(file: str, record: str, golden: str | None, as_json: bool) -> int:
+    """Show one record, RECORD as /IR/SEQID: its tensors, values, and where they come from."""
+    from .screen import show_case
+    from .show import case_of, find_record
+
+    with contextlib.ExitStack() as stack:
+        dump = stack.enter_context(_opened(file))
+        if not dump.records:
+            raise _no_records(dump)
+        found = find_record(dump, record)
+        other = stack.enter_context(_opened(golden)) if golden else None
+        case = case_of(dump, found, other)
+        if other is not None and case.partner is None:
+            raise DumpError(
+                f"{found.path} has no counterpart", golden, "compare lists what pairs with what"
+            )
+        _print_json(case.as_json()) if as_json else show_case(case)
+    return 0
+
+
+def _print_json(value: object) -> None:
+    import json
+
+    _say(json.dumps(value, indent=1))
+
+
+@cli.command()
 @click.option("-i", "--input", "source_file", required=True, help="Input file name.")
 @click.option("-o", "--output", "target_file", required=True, help="Output file name.")
 @click.option("-s", "--source", required=True, help="Source object name.")

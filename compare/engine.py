@@ -2,7 +2,8 @@
 
 Rows are yielded as they come and the tensors that are in memory at a time are bounded, so that
 neither the size of a dump nor the number of cores matters. What cannot be compared is a row with
-its reason, never an exception. Equal arguments have no rows, as in the original's csv.
+its reason, never an exception. Equal arguments have no rows, as in the original's csv. What no op
+has written yet is not compared: a tensor says so itself, and in older files its IR does.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
 
+import numpy as np
+
 from dumper.errors import DumpError
+from dumper.index import Stub
+from dumper.layout import Type
 from dumper.reader import Dump
 from dumper.stored import Argument, Tensor
 
 from .metrics import Metrics, comparable, compare_arrays
-from .pairing import Pair, pair
+from .pairing import WITHOUT_DATA, Pair, pair
+from .sparse import Whole, coalesced, structure_difference, whole_of
 
 _REMEMBERED = 4096
 """Pairs of stored values whose metrics are kept: an input that is an earlier output is a hard link
@@ -42,7 +48,8 @@ _EMPTY = re.compile(r"(new_)?empty(_like|_strided|_permuted|_quantized)?(_|$)")
 class Status(Enum):
     """What a row says: `EQUAL` is every element equal, `INCOMPARABLE` a shape, a dtype, damage or
     something left out, `ARGUMENT` an argument that is no tensor and is another one in golden,
-    `UNINITIALISED` memory that no op has written yet."""
+    `UNINITIALISED` memory that no op has written yet, `DESCRIBED` tensors that have no data (meta),
+    of one shape and dtype."""
 
     EQUAL = "bit-equal"
     DIFFERS = "differing"
@@ -50,12 +57,12 @@ class Status(Enum):
     INCOMPARABLE = "not comparable"
     ARGUMENT = "another argument"
     UNINITIALISED = "uninitialised"
+    DESCRIBED = "without data"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the result. Paths, op, side, dtype and shape are None where there is nothing to
-    say."""
+    """One row of the result. What there is nothing to say of is None."""
 
     index: int
     op: str | None
@@ -68,6 +75,7 @@ class Row:
     status: Status
     metrics: Metrics | None
     reasons: tuple[str, ...] = ()
+    phase: str | None = None
 
 
 @dataclass(slots=True)
@@ -125,10 +133,18 @@ def _cost(found: Pair) -> int:
 
 
 def _unwritten(dump: Dump) -> set[int]:
-    """Addresses of values that are whatever lay in memory: results of `empty` and its like.
+    """Addresses of values that are, in part at least, whatever lay in memory.
 
     An op that takes such a tensor before anything is written to it has a hard link to that value.
     """
+    found = {
+        tensor.address
+        for record in dump.records
+        for tensor in (*record.inputs, *record.outputs)
+        if tensor.uninitialised
+    }
+    if found:
+        return found
     made = (record for record in dump.records if _EMPTY.match(record.ir))
     return {tensor.address for record in made for tensor in record.outputs}
 
@@ -136,42 +152,96 @@ def _unwritten(dump: Dump) -> set[int]:
 def _row(found: Pair, known: _Known) -> Row | None:
     """The row of a pair; None for equal arguments."""
     mine, golden, record = found.mine, found.golden, found.record
-    place = (
-        found.index,
-        record.ir if record else None,
-        found.side,
-        record.path if record else None,
-        found.my_path,
-        found.golden_path,
-    )
+
+    def row(
+        status: Status,
+        *reasons: str,
+        claims: tuple[str, tuple[int, ...]] | tuple[None, None] = (None, None),
+        metrics: Metrics | None = None,
+    ) -> Row:
+        op, path, phase = (record.ir, record.path, record.phase) if record else (None, None, None)
+        paths = found.my_path, found.golden_path
+        return Row(
+            found.index, op, found.side, path, *paths, *claims, status, metrics, reasons, phase
+        )
+
     if mine is None or golden is None:
-        status = Status.INCOMPARABLE if found.omitted else Status.UNPAIRED
-        return Row(*place, None, None, status, None, (found.reason,))
+        return row(Status.INCOMPARABLE if found.omitted else Status.UNPAIRED, found.reason)
+    claims = (None, None) if isinstance(mine, Argument) else (mine.dtype, mine.shape)
     try:
         if isinstance(mine, Argument):
-            difference = _argument_difference(mine, golden, known)
-            if not difference:
-                return None
-            return Row(*place, None, None, Status.ARGUMENT, None, (difference,))
-        reason = _obstacle(mine, golden)
+            return _argument_row(mine, golden, found, known, row)
+        if isinstance(mine, Stub) or isinstance(golden, Stub):
+            return row(*_described(mine, golden), claims=claims)
+        wholes = [
+            whole_of(owner, found.side, tensor)
+            for owner, tensor in ((record, mine), (found.partner, golden))
+        ]
+        reason = _obstacle(mine, golden, wholes)
         if reason:
-            return Row(*place, None, None, Status.INCOMPARABLE, None, (reason,))
+            return row(Status.INCOMPARABLE, reason)
         if mine.size and (
             mine.address in known.unwritten[0] or golden.address in known.unwritten[1]
         ):
             reason = "uninitialised memory is not compared"
-            return Row(*place, mine.dtype, mine.shape, Status.UNINITIALISED, None, (reason,))
-        metrics = _measure(mine, golden, known)
+            return row(Status.UNINITIALISED, reason, claims=claims)
+        if _to_coalesce(wholes):
+            part = mine.name.rpartition("/")[2]
+            a, b = (coalesced(whole)[part] for whole in wholes)
+            claims = mine.dtype, a.shape
+            if a.shape != b.shape:
+                count = [array.shape[-1 if part == "indices" else 0] for array in (a, b)]
+                reason = (
+                    f"structures differ: {count[0]} elements in my dump, {count[1]} in golden, "
+                    "both coalesced"
+                )
+                return row(Status.INCOMPARABLE, reason, claims=claims)
+            metrics = compare_arrays(a, b)
+        else:
+            metrics = _measure(mine, golden, known)
     except DumpError as error:
         reason = f"{error.what}: {error.where}"
     except MemoryError:
-        reason = f"not enough memory to compare {mine.path}"
+        reason = f"not enough memory to compare {found.my_path}"
     else:
-        status = Status.EQUAL if metrics.exact == 1.0 else Status.DIFFERS
-        notes = tuple(_notes(mine, golden, metrics))
-        return Row(*place, mine.dtype, mine.shape, status, metrics, notes)
-    claims = (mine.dtype, mine.shape) if isinstance(mine, Tensor) else (None, None)
-    return Row(*place, *claims, Status.INCOMPARABLE, None, (reason,))
+        notes = _notes(mine, golden, metrics)
+        return row(_status(metrics), *notes, claims=claims, metrics=metrics)
+    return row(Status.INCOMPARABLE, reason, claims=claims)
+
+
+def _status(metrics: Metrics) -> Status:
+    return Status.EQUAL if metrics.exact == 1.0 else Status.DIFFERS
+
+
+def _argument_row(
+    mine: Argument, golden: Argument, found: Pair, known: _Known, row: Callable[..., Row]
+) -> Row | None:
+    """Arguments are the same or not; a number that an op returned is measured as a tensor is."""
+    if Type.PARTS in (mine.type, golden.type):
+        difference = structure_difference(mine, golden)
+        return row(Status.INCOMPARABLE, difference) if difference else None
+    difference = _argument_difference(mine, golden, known)
+    if not difference:
+        return None
+    if found.side == "output":
+        a, b = (np.asarray(value.value) for value in (mine, golden))
+        if a.dtype == b.dtype and a.shape == b.shape and a.dtype.kind in "bifc":
+            metrics = compare_arrays(a, b)
+            return row(_status(metrics), claims=(a.dtype.name, a.shape), metrics=metrics)
+        return row(Status.INCOMPARABLE, difference)
+    return row(Status.ARGUMENT, difference)
+
+
+def _described(mine: Tensor | Stub, golden: Tensor | Stub) -> tuple[Status, str]:
+    """What to say of a pair of which one side, or both, is only described in its file."""
+    reason = _obstacle(mine, golden, (None, None))
+    if reason:
+        return Status.INCOMPARABLE, reason
+    if all(isinstance(value, Stub) and value.reason in WITHOUT_DATA for value in (mine, golden)):
+        note = f"no data on either side ({mine.reason}); shape and dtype are equal"
+        return Status.DESCRIBED, note
+    side, stub = ("my dump", mine) if isinstance(mine, Stub) else ("golden", golden)
+    return Status.INCOMPARABLE, f"no data in {side}: {stub.reason}"
 
 
 def _argument_difference(mine: Argument, golden: Argument, known: _Known) -> str:
@@ -201,12 +271,24 @@ def _same(a: object, b: object) -> bool:
     return repr(a) == repr(b) or (type(a) is not type(b) and a == b)
 
 
-def _obstacle(mine: Tensor, golden: Tensor) -> str | None:
-    if mine.shape != golden.shape:
-        return f"shapes differ: {list(mine.shape)} in my dump, {list(golden.shape)} in golden"
+def _obstacle(
+    mine: Tensor | Stub, golden: Tensor | Stub, wholes: Sequence[Whole | None]
+) -> str | None:
+    if mine.shape != golden.shape and not _to_coalesce(wholes):
+        what = "shapes"
+        if all(whole is not None and whole.is_sparse for whole in wholes):
+            what = "structures"  # another number of elements, which is no shape of the tensor
+        return f"{what} differ: {list(mine.shape)} in my dump, {list(golden.shape)} in golden"
     if not comparable(mine.dtype, golden.dtype):
         return f"dtypes differ: {mine.dtype} in my dump, {golden.dtype} in golden"
     return None
+
+
+def _to_coalesce(wholes: Sequence[Whole | None]) -> bool:
+    """Whether both tensors are lists of elements, and one of them is not in order."""
+    if not all(whole is not None and whole.is_coo for whole in wholes):
+        return False
+    return not all(whole.facts.get("coalesced") for whole in wholes)
 
 
 def _measure(mine: Tensor, golden: Tensor, known: _Known) -> Metrics:

@@ -105,7 +105,7 @@ def pair(
     not in a file is None. Yields in the order of `index`, inputs before outputs, what only golden
     has last; arguments only with a partner, or where they are known to have none.
     """
-    sides = ("output",) if by_seqid else ("input", "output")
+    sides = _sides(by_seqid)
     left, right = _by_record(omitted[0]), _by_record(omitted[1])
     mine, golden = _with_lost(mine, left), _with_lost(golden, right)
     partners = match_records(mine, golden, golden_device=golden_device, by_seqid=by_seqid)
@@ -132,6 +132,34 @@ def pair(
             reason = f"No data match with {record.path} in my dump data."
             yield Pair(after, None, None, None, None, None, record.path, reason)
     yield from _left_out(after, None, None, left.get(None, {}), right.get(None, {}))
+
+
+def partner_of(
+    record: Record,
+    mine: Sequence[Record],
+    golden: Sequence[Record],
+    *,
+    golden_device: int | None,
+    by_seqid: bool,
+    omitted: tuple[Omitted, Omitted] = ((), ()),
+) -> Record | None:
+    """The record of golden that `pair` compares one of mine with; arguments as of `pair`."""
+    mine, golden = (
+        _with_lost(records, _by_record(notes))
+        for records, notes in zip((mine, golden), omitted, strict=True)
+    )
+    partners = match_records(mine, golden, golden_device=golden_device, by_seqid=by_seqid)
+    found = partners.get(record.path)
+    return found if found and _share(record, found, _sides(by_seqid)) else None
+
+
+def pair_values(record: Record, partner: Record, *, by_seqid: bool) -> Iterator[Pair]:
+    """What `pair` yields of two records that belong together, but for what was left out."""
+    return _values(record, partner, _sides(by_seqid), ({}, {}), complete=False)
+
+
+def _sides(by_seqid: bool) -> tuple[str, ...]:
+    return ("output",) if by_seqid else ("input", "output")
 
 
 def match_records(
@@ -232,10 +260,9 @@ def _with_lost(records: Sequence[Record], gone: dict[str | None, _Gone]) -> Sequ
 def _share(record: Record, partner: Record, sides: Sequence[str]) -> bool:
     """Whether two records have anything in common by which they can be one call."""
     for side in sides:
-        theirs = {**_of(partner, side), **_others(partner, side)}
-        for name in (*_of(record, side), *_others(record, side)):
-            if name in theirs or _renamed(record.ir, name) in theirs:
-                return True
+        theirs = set(_names(partner, side))
+        if any(n in theirs or _renamed(record.ir, n) in theirs for n in _names(record, side)):
+            return True
     return False
 
 
@@ -250,11 +277,15 @@ def _values(
     left = {(side, name): value for side in sides for name, value in _of(partner, side).items()}
 
     def paired(side: str, mine: _Value, golden: _Value, names: tuple[str, str]) -> Iterator[Pair]:
-        """One row, unless a note says already that a side left it out, or it is a view."""
+        """One row, unless a note says already that a side left it out, or by choice it did."""
         paths = [f"{r.path}/{side}/{n}" for r, n in zip((record, partner), names, strict=True)]
         reasons = {value.reason for value in (mine, golden) if isinstance(value, Stub)}
         if VIEW in reasons or any(map(set.__contains__, noted, paths)):
             return
+        if mine is None or golden is None:
+            missing, name = (record, names[0]) if mine is None else (partner, names[1])
+            if f"{side}/{name}" in missing.entry.values:  # there, but not kept at this level
+                return
         yield _paired(record, partner, side, (mine, golden), paths)
 
     yield from _left_out(record.seqid, record, None, *gone)
@@ -270,6 +301,7 @@ def _values(
 
 def _arguments(record: Record, partner: Record, side: str, complete: bool) -> Iterator[Pair]:
     """What is no tensor: arguments, results, and what the parts of a sparse tensor make up."""
+    complete = complete and record.has_inputs and partner.has_inputs  # else by choice left out
     left = dict(_others(partner, side))
     for name, argument in _others(record, side).items():
         other = left.pop(name, None) or left.pop(_renamed(record.ir, name), None)
@@ -325,6 +357,16 @@ def _of(record: Record, side: str) -> dict[str, Tensor | Stub]:
         if at == side:
             found.setdefault(name, stub)
     return found
+
+
+def _names(record: Record, side: str) -> Iterator[str]:
+    """All that a side has, kept in the file or not."""
+    yield from _of(record, side)
+    yield from _others(record, side)
+    for key in record.entry.values:
+        at, _, name = key.partition("/")
+        if at == side:
+            yield name
 
 
 def _values_of(record: Record, sides: Sequence[str]) -> Iterator[Tensor | Stub]:

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 _PIPED_WIDTH = 10_000
 _PROGRESS_AFTER = 1.0  # seconds
-_WIDE = 110  # columns
+WIDE = 110  # columns
 
 
 def console(stream: TextIO) -> Console:
@@ -52,6 +52,7 @@ def show_summary(mine: Dump, golden: Dump, summary: Summary) -> None:
         f"{counts[Status.INCOMPARABLE]} not comparable"
         + f", {counts[Status.ARGUMENT]} with another argument" * (Status.ARGUMENT in counts)
         + f", {counts[Status.UNINITIALISED]} uninitialised" * (Status.UNINITIALISED in counts)
+        + f", {counts[Status.DESCRIBED]} without data" * (Status.DESCRIBED in counts)
     )
     out.print(Text(_first(mine, golden, summary)), soft_wrap=True)
     if summary.worst:
@@ -167,7 +168,7 @@ def _place(row: Row) -> str:
 
 def _table(rows: list[Row], out: Console) -> Table:
     """The rows as a table; a narrow terminal gets fewer columns, so that paths stay readable."""
-    wide = out.width >= _WIDE
+    wide = out.width >= WIDE
     table = Table(box=None, pad_edge=False)
     table.add_column("seqid", justify="right", no_wrap=True)
     table.add_column("tensor", overflow="fold")

@@ -92,6 +92,7 @@ class Capture(TorchDispatchMode):
         self, op: Op, values: list[Any], place: tuple, args: tuple, kwargs: dict[str, Any]
     ) -> Any:
         session, loader = self._session, self._session.loader
+        session.next_seqid()  # the record bears its counterpart's; still, an op has run
         feed = loader.seek(op, values, place, session.step, self._thread, session.names)
         computed = None
         if feed.given is not None and not op.is_view:

@@ -64,6 +64,16 @@ class Choice:
         """Whether outputs are kept."""
         return _OUTPUTS in self.sides
 
+    def facts(self) -> dict[str, object]:
+        """What was chosen, as JSON values; what was left open is not in it."""
+        found = {"level": self.level, "views": self.views, "sides": list(self.sides)}
+        for name in ("ops", "modules", "phases", "steps", "ranks"):
+            if given := getattr(self, name):
+                found[name] = sorted(given)
+        if self.max_bytes is not None:
+            found["max_bytes"] = self.max_bytes
+        return found
+
     def takes(self, ir: str, phase: str, module: str | None) -> bool:
         """Whether a record of this IR, phase and module is kept."""
         key = (ir, phase, module)

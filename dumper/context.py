@@ -152,6 +152,7 @@ class dumper:  # noqa: N801 - the original's name
             self._source = open_dump(self.load_file_path)
             self._loader = Loader(self._source)
         self._environment = describe_run("load" if loading else "dump")
+        self._environment["choice"] = self._choice.facts()
         self._process = os.getpid()
         self._names = Names(self._models)
         self._begin_file()

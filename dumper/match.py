@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from .reader import Record
 from .recording import CallKey, Live, Queue, Recording
 
-_TRUSTED = 4  # ops in a row at one distance of lines
+_TRUSTED = 4  # ops in a row at one distance of lines, where that is not 0
 _NAME, _OTHER_NAME = 4, -1_000_000  # what a parameter's name weighs against a value's number
 NOTHING_LEFT = "no such op is left in the recording"
 NO_SUCH_OP = "the recording has no such op"
@@ -61,8 +61,8 @@ class Lines:
         if distance is None:
             return 0
         file, apart = distance
-        if self.agreed.get(file, 0) < _TRUSTED:
-            return 0
+        if self.agreed.get(file, 0) < (_TRUSTED if self.shift.get(file) else 1):
+            return 0  # the same line number needs no confirmation
         return 1 if apart == self.shift[file] else -1
 
     def learn(self, live: str | None, recorded: str | None) -> None:
@@ -215,7 +215,9 @@ class Matcher:
         strange = live.module not in self._recording.modules
         for _, record in self._recording.anywhere(live):
             evidence = _evidence(live, record, named=not strange)
-            if (evidence > 0 or (strange and evidence == 0)) and differs(record) is None:
+            line = self._lines.compare(live.source, record.entry.source)
+            plausible = evidence > 0 and line >= 0 or strange and evidence == 0
+            if plausible and differs(record) is None:
                 if live.api is not None and record.entry.api is not None:
                     self._calls[live.step, live.thread, live.api] = record.entry.api
                 return Found(record)

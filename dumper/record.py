@@ -40,7 +40,7 @@ class Call:
 
     __slots__ = (
         "op", "values", "seqid", "path", "phase", "scope", "node", "step", "thread",
-        "kept", "reason", "owner", "names", "numbers", "stubs",
+        "kept", "reason", "owner", "wrote", "names", "numbers", "stubs",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +62,7 @@ class Call:
         self.kept = True
         self.reason: str | None = None  # why none of its tensors is stored
         self.owner: object = None
+        self.wrote = False  # whether any result is in the file
         self.names: dict[str, str] = {}
         self.numbers: dict[str, int] = {}
         self.stubs: dict[str, list[Any]] = {}
@@ -80,8 +81,9 @@ class _Value:
 class Recorder:
     """Writes records into one file; holds what links one record to earlier ones."""
 
-    def __init__(self, writer: Writer, choice: Choice, names: Names) -> None:
+    def __init__(self, writer: Writer, choice: Choice, names: Names, loading: bool = False) -> None:
         self._writer = writer
+        self._loading = loading
         self._choice = choice
         self._names = names
         self._values = StoredValues()
@@ -128,9 +130,9 @@ class Recorder:
             return
         base = f"{call.path}/{SIDES[1]}"
         for key, value in zip(op.returns, results, strict=True):
-            self._argument(call, base, key, None, value)
+            call.wrote |= self._argument(call, base, key, None, value)
         for i in op.silent_outputs:
-            self._argument(call, base, op.arguments[i].key, None, call.values[i])
+            call.wrote |= self._argument(call, base, op.arguments[i].key, None, call.values[i])
 
     def value(self, phase: str, seqid: int, step: int, name: str, tensor: torch.Tensor) -> None:
         """Store a named tensor as a record of its own: IR and phase are `grad` or `update`."""
@@ -141,13 +143,17 @@ class Recorder:
             call.reason = LIMIT
         key = escape(name)
         call.names[key] = name
-        self._tensor(call, f"{call.path}/{SIDES[1]}", key, tensor, final=True)
+        base = f"{call.path}/{SIDES[1]}"
+        call.wrote = self._tensor(call, base, key, tensor, final=True)
         self.done(call)
 
     def done(self, call: Call) -> None:
         """The record is whole: note in the index what is known about it."""
         if not call.kept:
             return
+        if self._loading and not call.wrote:
+            # Old readers count the records of an IR by their groups.
+            self._writer.group(f"{call.path}/{SIDES[1]}")
         line = [f'{{"seqid":{call.seqid},"ir":{self._ir(call.op)},"phase":"{call.phase}"']
         if number := self._scope(call.scope):
             line.append(f'"call":{number}')

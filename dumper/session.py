@@ -55,6 +55,7 @@ class Session:
         self._writer: Writer | None = None
         self._recorder: Recorder | None = None
         self._seqid = 0
+        self.calls = 0  # ops that were recorded so far
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._main = threading.get_ident()
@@ -69,11 +70,6 @@ class Session:
     def ours(self) -> bool:
         """Whether this is the process that began the file; a forked child must not touch it."""
         return os.getpid() == self._process
-
-    @property
-    def calls(self) -> int:
-        """How many ops and values were seen so far."""
-        return self._seqid
 
     def next_seqid(self) -> int:
         """The number of the op that is being called."""
@@ -95,6 +91,8 @@ class Session:
 
     def outputs(self, call: Call, result: Any, computed: Any = None) -> None:
         """Store what a call made."""
+
+        self.calls += 1
 
         def write(recorder: Recorder) -> None:
             recorder.outputs(call, result)
@@ -182,7 +180,8 @@ class Session:
     def _open(self) -> Recorder:
         if self._recorder is None:
             self._writer = self._make(self.path, self._environment)
-            self._recorder = Recorder(self._writer, self.choice, self.names)
+            loading = self.loader is not None
+            self._recorder = Recorder(self._writer, self.choice, self.names, loading)
         return self._recorder
 
     def _stop(self, record: str, reason: Exception) -> None:

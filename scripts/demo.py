@@ -78,7 +78,10 @@ def main() -> None:
     msaccucmp("compare", "-m", load, "-g", cpu, "-out", OUT / "load")
 
     record = worst(OUT / "load")
-    say(f"(f) extract the first op that differs, {record}, to a file of its own")
+    say(f"(e) the first op that differs, {record}, beside its counterpart on cpu")
+    msaccucmp("show", load, record, "-g", cpu)
+
+    say(f"(f) extract {record} to a file of its own")
     one = OUT / "one_op.h5"
     msaccucmp("h5copy", "-pv", "-i", cpu, "-o", one, "-s", f"{record}/", "-d", f"{record}/")
 
