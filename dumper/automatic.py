@@ -99,5 +99,3 @@ def _begin(dump: dumper, path: Path) -> None:
             dump.step()
 
     register_optimizer_step_post_hook(stepped)
-
-

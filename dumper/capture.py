@@ -18,11 +18,12 @@ from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import _get_current_function_mode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_map
 
 from .feed import run_on
-from .follow import Following, followed
+from .follow import Calls, Following, followed
 from .load import described
 from .ops import Op, op_of
 from .record import Call, tensors_in
@@ -44,7 +45,7 @@ class Capture(TorchDispatchMode):
     def __init__(self, session: Session, tracker: Tracker) -> None:
         super().__init__()
         self._session = session
-        self._tracker = tracker
+        self.tracker = tracker
         self._thread = session.thread()
 
     def __torch_dispatch__(
@@ -54,10 +55,10 @@ class Capture(TorchDispatchMode):
         if isinstance(func, HigherOrderOperator):
             return self._inside(func, args, kwargs)
         op, session = op_of(func), self._session
-        if not op.recorded or session.stopped or not session.ours:
+        if not op.recorded or session.stopped or session.paused or not session.ours:
             return _call(op, args, kwargs)
         values = op.bind(args, kwargs)
-        place = self._tracker.place()
+        place = self.tracker.place()
         if session.loader is not None:
             return self._load(op, values, place, args, kwargs)
         call = Call(op, values, session.next_seqid(), place, session.step, self._thread)
@@ -92,7 +93,6 @@ class Capture(TorchDispatchMode):
         self, op: Op, values: list[Any], place: tuple, args: tuple, kwargs: dict[str, Any]
     ) -> Any:
         session, loader = self._session, self._session.loader
-        session.next_seqid()  # the record bears its counterpart's; still, an op has run
         feed = loader.seek(op, values, place, session.step, self._thread, session.names)
         computed = None
         if feed.given is not None and not op.is_view:
@@ -108,15 +108,18 @@ class Capture(TorchDispatchMode):
         elif op.needs_version_bump:
             torch.autograd.graph.increment_version(_counted(op, values))
         loader.made(feed, op, values, result)
-        if feed.record is None:
-            return result
-        given = values if feed.given is None else feed.given
-        call = Call(op, given, feed.record.seqid, place, session.step, self._thread)
-        if feed.given is None:
-            call.stubs = described(op, result)
-            session.failed(call)
-        else:
-            session.outputs(call, computed)
+        if feed.record is not None:
+            given = values if feed.given is None else feed.given
+            call = Call(op, given, feed.record.seqid, place, session.step, self._thread)
+            if feed.given is None:
+                call.stubs = described(op, result)
+                session.failed(call)
+            else:
+                session.outputs(call, computed)
+        if op.written:
+            # The live tensors changed too, which the recorder cannot know: of an op without a
+            # counterpart it sees nothing, of another one the recorded stand-ins.
+            session.forget()
         return result
 
 
@@ -126,28 +129,40 @@ def capturing(session: Session) -> Iterator[Tracker]:
 
     Yields the tracker of this thread. Nothing of torch is changed any more afterwards.
     """
-    tracker = Tracker(session.names)
-    if session.choice.level != "op":
-        tracker.on_leave = session.leaving
     with ExitStack() as stack:
         # Compiled functions run as written inside the context, and compiled again after it. Without
         # this fullgraph=True raises, and what is first run in here stays eager for good.
         stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(Following())
         stack.enter_context(_threads(session))
-        stack.enter_context(_this_thread(session, tracker))
+        tracker = stack.enter_context(_this_thread(session))
         yield tracker
 
 
+def on_top(tracker: Tracker) -> bool:
+    """Whether the modes of this thread's tracker can be left: none of the user's lies over them."""
+    dispatch, function = _get_current_dispatch_mode(), _get_current_function_mode()
+    return (
+        isinstance(dispatch, Capture)
+        and dispatch.tracker is tracker
+        and isinstance(function, Calls)
+        and function.tracker is tracker
+    )
+
+
 @contextmanager
-def _this_thread(session: Session, tracker: Tracker) -> Iterator[None]:
+def _this_thread(session: Session) -> Iterator[Tracker]:
+    tracker = Tracker(session.names, session.trackers)
+    if session.choice.level != "op":
+        tracker.on_leave = session.leaving
     # One thread, so one order of ops and one sequence of autograd node numbers.
     with (
         torch.autograd.set_multithreading_enabled(False),
         followed(tracker),
         Capture(session, tracker),
     ):
-        yield
+        yield tracker
+    tracker.finished = True
 
 
 @contextmanager
@@ -158,7 +173,7 @@ def _threads(session: Session) -> Iterator[None]:
     def _bootstrap_inner(thread: threading.Thread) -> None:
         if session.stopped or not session.ours:
             return original(thread)
-        with _this_thread(session, Tracker(session.names)):
+        with _this_thread(session):
             return original(thread)
 
     threading.Thread._bootstrap_inner = _bootstrap_inner

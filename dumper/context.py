@@ -21,7 +21,7 @@ from types import TracebackType
 
 from torch import nn
 
-from .capture import capturing
+from .capture import capturing, on_top
 from .choice import Choice, numbers, words
 from .environment import describe_run, faults_listed, rank, world_size
 from .errors import warn
@@ -32,6 +32,7 @@ from .load import Loader
 from .names import Names
 from .paths import check, for_step, has_step, resolve, same_file, text
 from .reader import Dump, open_dump
+from .scopes import Tracker
 from .session import Session
 from .writer import Writer
 
@@ -119,6 +120,7 @@ class dumper:  # noqa: N801 - the original's name
         self._models = {"": model} if isinstance(model, nn.Module) else model
         self._memory = memory
         self._step = 0
+        self._tracker: Tracker | None = None
         self._session: Session | None = None
         self._source: Dump | None = None
         self._recording = ExitStack()  # while a wanted step runs
@@ -155,7 +157,14 @@ class dumper:  # noqa: N801 - the original's name
         self._environment["choice"] = self._choice.facts()
         self._process = os.getpid()
         self._names = Names(self._models)
-        self._begin_file()
+        self._session = Session(
+            os.path.abspath(self.path),
+            self._environment,
+            self._choice,
+            self._names,
+            self._loader,
+            self._estimate.writer if self._estimate else self._writer,
+        )
         self._finals = Finals(self._session, self._names)
         # An interpreter that ends inside the context finishes the file too.
         atexit.register(self._finish)
@@ -176,7 +185,7 @@ class dumper:  # noqa: N801 - the original's name
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with self._lifetime:
+        with self._lifetime, self._recording:
             self.stop()
 
     def stop(self) -> None:
@@ -206,19 +215,16 @@ class dumper:  # noqa: N801 - the original's name
         self._end_step()
         self._step += 1
         if has_step(self._template):
-            self._suspend()
             self._close_file()
             self.path = for_step(self._template, self._step)
-            check(self.path)
-            self._begin_file()
-            self._finals.write_to(self._session)
+            self._session.begin(os.path.abspath(self.path))
         self._session.step = self._step
-        if not self._choice.takes_step(self._step):
-            self._suspend()
-        elif self._tracker is None:
+        for tracker in list(self._session.trackers):
+            tracker.new_step()
+        if self._choice.takes_step(self._step):
             self._resume()
         else:
-            self._tracker.new_step()
+            self._suspend()
 
     @property
     def done(self) -> bool:
@@ -235,45 +241,40 @@ class dumper:  # noqa: N801 - the original's name
                     f"{name} is accepted but not built yet in this version; leave it out"
                 )
 
-    def _begin_file(self) -> None:
-        self._session = Session(
-            os.path.abspath(self.path),
-            self._environment,
-            self._choice,
-            self._names,
-            self._loader,
-            self._estimate.writer if self._estimate else self._writer,
-        )
-        self._session.step = self._step
-        self._tracker = None
-
     def _writer(self, path: str, environment: dict) -> Writer:
         return Writer(path, environment, self._memory)
 
     def _resume(self) -> None:
         """Record from here on, if this step is wanted."""
-        if not self._choice.takes_step(self._step):
-            return
         session, stack = self._session, self._recording
-        session.forget()
+        if not self._choice.takes_step(self._step):
+            session.paused = True
+            return
+        if session.paused:
+            session.forget()
+            session.paused = False
+        if self._tracker is not None:
+            return
         session.interrupt.install()
         stack.callback(session.interrupt.remove)
         stack.enter_context(faults_listed(self._environment))
         self._tracker = stack.enter_context(capturing(session))
 
     def _suspend(self) -> None:
-        """Leave torch as it was found."""
-        self._tracker = None
-        self._recording.close()
+        """Leave torch as it was found, unless modes of the user's lie over ours."""
+        self._session.paused = True
+        if self._tracker is not None and on_top(self._tracker):
+            self._tracker = None
+            self._recording.close()
 
     def _end_step(self) -> None:
-        if self._tracker is not None and self._session.ours:
+        if not self._session.paused and self._session.ours:
             self._finals.end_step()
 
     def _finish(self) -> None:
         if self._session is not None:
             self._close_file()
-            self._session = None
+            self._session = self._names = self._models = None  # which hold the user's modules
 
     def _close_file(self) -> None:
         session = self._session

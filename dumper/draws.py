@@ -21,7 +21,7 @@ STATE = "_rng_state"
 
 def draws(op: Op, values: list[Any]) -> bool:
     """Whether this call draws numbers."""
-    if not op.seeded:
+    if not op.seeded or device_of(op, values).type == "meta":
         return False
     for argument, value in zip(op.arguments, values, strict=True):
         if argument.name in ("p", "dropout_p", "dropout") and value == 0:

@@ -40,7 +40,8 @@ class Estimate:
         for title, counted in (("module", _grouped(self.by_module)), ("op", self.by_ir)):
             lines.append(f"by {title}:")
             largest = counted.most_common(_LINES)
-            lines += [f"  {_size(size):>8}  {name or '(the model itself)'}" for name, size in largest]
+            for name, size in largest:
+                lines.append(f"  {_size(size):>8}  {name or '(the model itself)'}")
             if rest := len(counted) - len(largest):
                 size = counted.total() - sum(size for _, size in largest)
                 lines.append(f"  {_size(size):>8}  {rest} more")

@@ -31,20 +31,20 @@ class Finals:
         self._seen = 0  # ops, when the step began
         self._stored: set[int] = set()  # ids of parameters whose gradient is stored in this step
 
-    def write_to(self, session: Session) -> None:
-        """Another file begins, with a step of its own."""
-        self._session, self._seen = session, session.calls
-
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Mark the optimizer's ops, and store the gradients before they run."""
 
-        def begins(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        def begins(optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> Any:
             tracker = tracker_here()
-            if tracker is not None and self._session.ours:
-                wanted = {id(p) for group in optimizer.param_groups for p in group["params"]}
-                self._gradients(wanted)
-                tracker.enter_optimizer(True)
+            if tracker is None or not self._session.ours or self._session.paused:
+                return None
+            wanted = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            self._gradients(wanted)
+            tracker.enter_optimizer(True)
+            # What a closure runs is the model, forward and backward.
+            args = tuple(tracker.outside_optimizer(value) for value in args)
+            return args, {key: tracker.outside_optimizer(v) for key, v in kwargs.items()}
 
         def ended(*_: Any) -> None:
             tracker = tracker_here()

@@ -116,9 +116,7 @@ class Loader:
                 facts,
             )  # fmt: skip
             inside = (step, thread, phase, scope.api)
-            found = self._matcher.find(
-                live, lambda record: self._agreement.difference(op, values, record)
-            )
+            found = self._matcher.find(live, lambda record: self._difference(op, values, record))
             if found.record is not None:
                 return self._fed(op, values, Feed(live, found.record, None, inside))
             given = drawn = None
@@ -133,7 +131,7 @@ class Loader:
 
     def failed(self, feed: Feed, error: Exception) -> None:
         """The op would not run on what it was given; it runs as it came."""
-        reason = f"it raised on recorded inputs: {str(error).partition(chr(10))[0]}"
+        reason = f"it raised on recorded inputs: {_first_line(error)}"
         with self._lock:
             if feed.record is not None:
                 self.matched -= 1
@@ -202,6 +200,12 @@ class Loader:
         for entry in self._unmatched:
             writer.line("unmatched", json.dumps(entry._asdict()))
 
+    def _difference(self, op: Op, values: list[Any], record: Record) -> str | None:
+        try:
+            return self._agreement.difference(op, values, record)
+        except DumpError as error:
+            return f"its inputs cannot be read: {error.what}"
+
     def _note(self, live: Live, reason: str, inside: tuple) -> None:
         self._unmatched.append(Unmatched(live.ir, live.api, live.module, live.phase, reason))
         if inside in self._fed_calls:
@@ -221,11 +225,12 @@ class Loader:
             return feed
         try:
             given = given_by(op, values, feed.record)
-        except DumpError as error:
+        except (DumpError, RuntimeError) as error:
             if op.is_view:  # its input is only described, and it runs live in any case
                 self.matched += 1
                 return feed
-            self._note(feed.live, f"its inputs cannot be read: {error.what}", feed.inside)
+            reason = error.what if isinstance(error, DumpError) else _first_line(error)
+            self._note(feed.live, f"its inputs cannot be read: {reason}", feed.inside)
             return feed._replace(record=None)
         self.matched += 1
         return feed._replace(given=given)
@@ -302,6 +307,10 @@ def described(op: Op, result: Any) -> dict[str, list[Any]]:
             )
             found[f"output/{key}"] = list(stub)
     return found
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def _named(op: Op, values: list[Any]) -> Iterator[tuple[str, torch.Tensor]]:

@@ -23,9 +23,10 @@ class Names:
     """Names of what the roots hold. models: names for modules known beforehand, by their label."""
 
     def __init__(self, models: Mapping[str, nn.Module] | None = None) -> None:
-        self._modules: dict[int, str] = {}
+        # All by weak references: a module that the step makes and drops must not live on.
+        self._modules: dict[int, tuple[weakref.ref, str]] = {}
         self._storages: dict[int, list[tuple[weakref.ref, int, int, str]]] = {}
-        self._labels: dict[str, nn.Module] = {}
+        self._roots: dict[str, weakref.ref] = {}
         for label, model in (models or {}).items():
             self._add(label, model)
 
@@ -35,13 +36,19 @@ class Names:
         One not seen before is a root, if it holds anything; else its class is its name, below the
         caller's, since such modules (a loss, an activation) are often made anew for each call.
         """
-        name = self._modules.get(id(module))
-        if name is not None:
-            return name
+        found = self._modules.get(id(module))
+        if found is not None and found[0]() is module:
+            return found[1]
         if inside is not None or not _holds_tensors(module):
             return _join(inside or "", type(module).__name__)
         self._add(self._label(module), module)
-        return self._modules[id(module)]
+        return self._modules[id(module)][1]
+
+    def refresh(self, module: nn.Module) -> None:
+        """A root is called again: its parameters may lie elsewhere now (`.double()`, lazy ones)."""
+        for label, root in self._alive():
+            if root is module:
+                self._add(label, root)
 
     def of_tensor(self, tensor: torch.Tensor) -> str | None:
         """The name of the parameter or buffer that this tensor is, or is a whole view of."""
@@ -65,7 +72,7 @@ class Names:
     def parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Every parameter of every root once, as it is now."""
         seen: set[int] = set()
-        for label, root in self._labels.items():
+        for label, root in self._alive():
             for name, parameter in root.named_parameters():
                 if id(parameter) not in seen:
                     seen.add(id(parameter))
@@ -73,28 +80,33 @@ class Names:
 
     def statistics(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The running statistics of every normalisation layer of every root."""
-        for label, root in self._labels.items():
+        for label, root in self._alive():
             for name, module in root.named_modules():
                 if isinstance(module, nn.modules.batchnorm._NormBase):
                     for key, buffer in module.named_buffers(recurse=False):
                         yield _join(label, _plain(root, f"{name}.{key}" if name else key)), buffer
 
     def _label(self, root: nn.Module) -> str:
-        if "" not in self._labels:
+        for label, ref in list(self._roots.items()):
+            if ref() is None and label:
+                del self._roots[label]
+        if "" not in self._roots:
             return ""
         name, number = type(_unwrapped(root)).__name__, 1
-        while (label := name if number == 1 else f"{name}_{number}") in self._labels:
+        while (label := name if number == 1 else f"{name}_{number}") in self._roots:
             number += 1
         return label
 
     def _add(self, label: str, root: nn.Module) -> None:
-        self._labels[label] = root
+        self._roots[label] = weakref.ref(root)
         with torch._C.DisableTorchFunction():  # no call of the user's, for none of the user's modes
             self._add_all(label, root)
 
     def _add_all(self, label: str, root: nn.Module) -> None:
         for name, module in root.named_modules():
-            self._modules.setdefault(id(module), _join(label, _plain(root, name)))
+            known = self._modules.get(id(module))
+            if known is None or known[0]() is not module:
+                self._modules[id(module)] = weakref.ref(module), _join(label, _plain(root, name))
         for name, tensor in (*root.named_parameters(), *root.named_buffers()):
             self._add_tensor(_join(label, _plain(root, name)), tensor)
 
@@ -103,8 +115,18 @@ class Names:
             storage = tensor.untyped_storage()
         except (NotImplementedError, RuntimeError):
             return
+        known = self._storages.get(storage._cdata, ())
         entry = (weakref.ref(storage), tensor.storage_offset(), tensor.numel(), name)
-        self._storages.setdefault(storage._cdata, []).append(entry)
+        place = entry[1:3]
+        kept = [old for old in known if old[0]() is not None and old[1:3] != place]
+        same = [old for old in known if old[0]() is not None and old[1:3] == place]
+        self._storages[storage._cdata] = [*kept, *(same[:1] or [entry])]
+
+    def _alive(self) -> Iterator[tuple[str, nn.Module]]:
+        for label, ref in list(self._roots.items()):
+            root = ref()
+            if root is not None:
+                yield label, root
 
 
 def _holds_tensors(module: nn.Module) -> bool:

@@ -92,6 +92,7 @@ class Op:
         self.is_view = torch.Tag.inplace_view in func.tags or any(
             r.alias_info is not None and not r.alias_info.is_write for r in schema.returns
         )
+        self.resizes = schema.name in ("aten::resize_", "aten::resize_as_")
         self.seeded = torch.Tag.nondeterministic_seeded in func.tags
         self.returns = _return_keys(schema)
         empty = _BLANK.match(schema.name.partition("::")[2])

@@ -232,9 +232,7 @@ class Dump:
                 if stub.reason not in BY_CHOICE and path not in listed:
                     yield path, stub.reason
 
-    def _records(
-        self, links: list[Link], index: dict[tuple[str, int], Entry]
-    ) -> Iterator[Record]:
+    def _records(self, links: list[Link], index: dict[tuple[str, int], Entry]) -> Iterator[Record]:
         """The records that have a group; what the index says about them is taken out of it."""
         for link in links:
             ir = _text(link.name)

@@ -27,7 +27,7 @@ from .ops import Argument, Op
 from .parts import KIND, is_plain, parts_of
 from .scopes import Scope
 from .tensors import Unstorable, attributes_of, bits_of, row_of
-from .values import Storage, StoredValues, is_blank, key_of, made_blank, seen_again
+from .values import Storage, StoredValues, grown, is_blank, key_of, made_blank, seen_again
 from .writer import TensorAttributes, Writer
 
 _NONE = np.zeros((), np.int8)
@@ -94,7 +94,7 @@ class Recorder:
 
     def forget(self) -> None:
         """Ops went unseen: what storages hold is not known any more."""
-        self._values = StoredValues()
+        self._values.forget()
 
     def inputs(self, call: Call) -> None:
         """Store a call's arguments as they are before the op runs."""
@@ -122,7 +122,10 @@ class Recorder:
         op = call.op
         for i in op.written:
             for tensor in tensors_in(call.values[i]):
-                self._written(tensor, call.owner, op.arrives_later)
+                if op.resizes:
+                    grown(self._values.of(tensor), tensor)
+                else:
+                    self._written(tensor, call.owner, op.arrives_later)
         results = (result,) if len(op.returns) == 1 else tuple(result or ())
         if op.blank:
             self._made_blank(op, results)
@@ -249,7 +252,12 @@ class Recorder:
         try:
             row, attributes = row_of(tensor), attributes_of(tensor)
             attributes.uninitialised = blank = is_blank(storage, tensor)
-            seen_as = key_of(tensor, attributes.format_type, blank, _digest(storage, tensor))
+            digest = None
+            if storage is not None and storage.volatile:
+                digest = hashlib.blake2b(bits_of(tensor), digest_size=16).digest()
+                self._values.changed(storage, key_of(tensor, attributes.format_type), digest)
+                call.numbers[place] = storage.value
+            seen_as = key_of(tensor, attributes.format_type, blank, digest)
             is_output = side == SIDES[1]
             if call.owner is not None and storage is not None and not final:
                 if is_output:
@@ -257,7 +265,7 @@ class Recorder:
                         storage.maker = call.owner
                         storage.waiting.append((seen_as, path))
                     return False
-                if storage.maker is call.owner or storage.maker == call.owner:
+                if storage.maker == call.owner:
                     return False
                 if storage.waiting:
                     self._settle(storage, tensor)
@@ -392,18 +400,11 @@ def _memories(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         yield from _memories(part)
 
 
-def _digest(storage: Storage | None, tensor: torch.Tensor) -> bytes | None:
-    """Of the bytes, where they may change without an op."""
-    if storage is None or not storage.volatile:
-        return None
-    return hashlib.blake2b(bits_of(tensor), digest_size=16).digest()
-
-
 def _owner(level: str, call: Call) -> object:
     """What an op belongs to whose boundary is wanted; an op outside of any is its own."""
     scope = call.scope
     name = scope.api if level == "call" else scope.module
-    return (call.phase, name) if name is not None else call
+    return call.phase, call.seqid if name is None else name
 
 
 def _stub(tensor: torch.Tensor, reason: str) -> list[Any]:

@@ -62,10 +62,17 @@ class Region:
 
 
 class Tracker:
-    """Follows one thread through modules, API calls and phases."""
+    """Follows one thread through modules, API calls and phases.
 
-    def __init__(self, names: Names) -> None:
+    peers: the trackers of all threads, this one among them from now on; each thread numbers its
+    nodes for itself. finished: its thread has ended.
+    """
+
+    def __init__(self, names: Names, peers: list[Tracker] | None = None) -> None:
         self.names = names
+        self.finished = False
+        self._peers = [] if peers is None else peers
+        self._peers.append(self)
         self.in_optimizer = False
         self.on_leave: Callable[[list[torch.Tensor]], None] | None = None  # of a call or module
         self._recomputing = 0
@@ -82,11 +89,14 @@ class Tracker:
     def new_step(self) -> None:
         """Count API calls from 0 again. Graphs of steps before the last one are forgotten."""
         self._counts = {}
-        self._close()
+        if not self.finished:
+            self._close()
         old = self._last_step
         self._ends = self._ends[old:]
         self._scopes = [_NOWHERE, *self._scopes[old + 1 :]]
         self._last_step = len(self._ends) - 1
+        if self.finished and not self._last_step:
+            self._peers.remove(self)  # none of its nodes is of this step or the one before
 
     def place(self) -> tuple[str, Scope, str | None]:
         """(phase, scope, autograd node's name) of the op that is being called."""
@@ -130,6 +140,9 @@ class Tracker:
     def enter_module(self, module: torch.nn.Module) -> None:
         """A module's `__call__` begins."""
         self._close()
+        if not self._modules:
+            self.in_optimizer = False  # a step that raised never said that it ended
+            self.names.refresh(module)
         inside = self._modules[-1] if self._modules else None
         self._modules.append(self.names.of_module(module, inside))
 
@@ -144,6 +157,20 @@ class Tracker:
         """An optimizer's step begins or has ended."""
         self._close()
         self.in_optimizer = inside
+
+    def outside_optimizer(self, value: Any) -> Any:
+        """An optimizer's closure, made to run as what it is: forward and backward."""
+        if not callable(value) or isinstance(value, torch.Tensor):
+            return value
+
+        def closure(*args: Any, **kwargs: Any) -> Any:
+            self.enter_optimizer(False)
+            try:
+                return value(*args, **kwargs)
+            finally:
+                self.enter_optimizer(True)
+
+        return closure
 
     @contextmanager
     def outside_calls(self) -> Iterator[None]:
@@ -206,6 +233,20 @@ class Tracker:
         number = node._sequence_nr()
         if number == _NO_NUMBER:
             return self._of_variable(getattr(node, "variable", None))
+        knowing = [peer for peer in self._peers if peer is self or peer.knows(number)]
+        if len(knowing) == 1:
+            return self._numbered(number)
+        # Made by one thread or the other: which one, nobody can tell, unless we made none so old.
+        others = [peer for peer in knowing if peer is not self]
+        if self.knows(number) or len(others) > 1:
+            return _NOWHERE
+        return others[0]._numbered(number)
+
+    def knows(self, number: int) -> bool:
+        """Whether a node that this thread made inside the context bears this number."""
+        return self._ends[0] <= number < self._ends[-1]
+
+    def _numbered(self, number: int) -> Scope:
         at = bisect_right(self._ends, number)
         # made since the last change: still on the stack
         return self._scopes[at] if at < len(self._scopes) else self._here()

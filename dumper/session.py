@@ -23,15 +23,16 @@ from .layout import record_path
 from .load import Loader
 from .names import Names
 from .record import Call, Recorder
+from .scopes import Tracker
 from .writer import Writer
 
 
 class Session:
-    """Writes the records of one run into one file.
+    """Writes the records of one run into one file, or into one after the other.
 
     path: the file, created at the first record. environment: stored with it, and again at the end,
     since it may grow. make: makes the writer. loader: recorded inputs to feed, or None to record
-    freely. memory: bytes that may wait to be written.
+    freely. paused: nothing is recorded for now. trackers: of all threads that are followed.
     """
 
     def __init__(
@@ -43,23 +44,29 @@ class Session:
         loader: Loader | None = None,
         make: Callable[[str, dict[str, Any]], Writer] = Writer,
     ) -> None:
-        self.path = path
         self.choice = choice
         self.names = names
         self.loader = loader
         self.step = 0
-        self.stopped = False
+        self.paused = False
+        self.trackers: list[Tracker] = []
         self.interrupt = HeldInterrupt()
+        self.calls = 0  # ops that were recorded so far
         self._environment = environment
         self._make = make
-        self._writer: Writer | None = None
-        self._recorder: Recorder | None = None
-        self._seqid = 0
-        self.calls = 0  # ops that were recorded so far
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._main = threading.get_ident()
         self._threads = {self._main: 0}
+        self.begin(path)
+
+    def begin(self, path: str) -> None:
+        """Let the next record be the first of a file at `path`."""
+        self.path = path
+        self.stopped = False
+        self._writer: Writer | None = None
+        self._recorder: Recorder | None = None
+        self._seqid = 0
 
     @property
     def made_file(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from types import FrameType
 
 import torch
@@ -53,8 +54,18 @@ def _short(file: str) -> str | None:
     if not os.path.isabs(file):
         return file
     best = ""
-    for root in (os.getcwd(), *sys.path):
-        root = os.path.join(os.path.abspath(root), "")
+    for root in _roots():
         if len(root) > len(best) and file.startswith(root):
             best = root
     return file[len(best) :] if len(best) > 1 else os.path.basename(file)
+
+
+def _roots() -> Iterator[str]:
+    """Where Python looks for files, whatever else a user may have put into `sys.path`."""
+    try:
+        here = os.getcwd()
+    except OSError:  # it was removed
+        here = ""
+    for root in ("", *sys.path):
+        if isinstance(root, str):
+            yield os.path.join(os.path.normpath(os.path.join(here, root)), "")

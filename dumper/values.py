@@ -13,7 +13,7 @@ numpy writes without an op. torch marks the memory that a numpy array shares, si
 the bytes as they are now (weights that safetensors maps from a file are of this kind, and must not
 be stored at each use). What C extensions write is not seen; docs/capture.md says so.
 
-Memory that `empty` left is blank until written: a list of the byte ranges that no op has written.
+Memory that `empty` left is blank until written (`blank`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from typing import Any
 
 import torch
 
+from .blank import Blank, span
+
 _VIEWS = 1024
 """Places of one storage that are remembered; windows sliding over a long tensor have no end."""
 
@@ -31,19 +33,25 @@ _VIEWS = 1024
 class Storage:
     """What is known of one live storage. value: number of what it holds now. maker: what wrote it.
 
-    blank: byte ranges, [start, end), that were never written. volatile: written behind our back.
+    blank: what of it was never written. volatile: written behind our back, so `digests` tell by
+    place what was seen last.
     """
 
-    __slots__ = ("ref", "address", "value", "maker", "paths", "blank", "volatile", "waiting")
+    __slots__ = (
+        "ref", "address", "nbytes", "value", "maker", "paths", "blank", "volatile", "digests",
+        "waiting",
+    )  # fmt: skip
 
-    def __init__(self, ref: weakref.ref, address: int, value: int) -> None:
-        self.ref = ref
-        self.address = address
+    def __init__(self, live: torch.UntypedStorage, forget: Any, value: int) -> None:
+        self.ref = weakref.ref(live, forget)
+        self.address = live._cdata
+        self.nbytes = live.nbytes()
         self.value = value
         self.maker: Any = None
         self.paths: dict[tuple, str] = {}
-        self.blank: list[tuple[int, int]] | None = None
+        self.blank: Blank | None = None
         self.volatile = False
+        self.digests: dict[tuple, bytes] = {}
         self.waiting: list[tuple[tuple, str]] = []  # outputs to be stored at their first use
 
 
@@ -53,6 +61,10 @@ class StoredValues:
     def __init__(self) -> None:
         self._storages: dict[int, Storage] = {}
         self._last = 0
+
+    def forget(self) -> None:
+        """Ops went unseen: nothing is known of any storage. Numbers go on."""
+        self._storages = {}
 
     def of(self, tensor: torch.Tensor) -> Storage | None:
         """The entry of the tensor's storage; None for a tensor that has none (sparse)."""
@@ -67,8 +79,7 @@ class StoredValues:
             # Not a Python function: one that Ctrl-C interrupts here would swallow it.
             forget = partial(self._storages.pop, live._cdata)
             self._last += 1
-            known = Storage(weakref.ref(live, forget), live._cdata, self._last)
-            storage = self._storages[live._cdata] = known
+            storage = self._storages[live._cdata] = Storage(live, forget, self._last)
         if tensor.is_cpu and not live.resizable():
             storage.volatile = True
         return storage
@@ -81,10 +92,18 @@ class StoredValues:
             storage.value = self._last
             storage.maker = maker
             storage.paths = {}
+            storage.digests = {}
             storage.waiting = []
-            if storage.blank is not None:
-                storage.blank = _without(storage.blank, *_span(tensor)) or None
+            if storage.blank is not None and not storage.blank.written(tensor):
+                storage.blank = None
         return storage
+
+    def changed(self, storage: Storage, key: tuple, digest: bytes) -> None:
+        """Note what bytes a volatile storage shows at `key`: others than before are a new value."""
+        if storage.digests.setdefault(key, digest) != digest:
+            self._last += 1
+            storage.value = self._last
+            storage.digests = {key: digest}
 
     def find(self, storage: Storage | None, key: tuple) -> str | None:
         """The dataset that holds this very value with these very attributes, if any."""
@@ -101,10 +120,21 @@ class StoredValues:
 
 def is_blank(storage: Storage | None, tensor: torch.Tensor) -> bool:
     """Whether any of the tensor's memory was never written."""
-    if storage is None or storage.blank is None:
-        return False
-    start, end = _span(tensor)
-    return any(first < end and start < last for first, last in storage.blank)
+    return storage is not None and storage.blank is not None and storage.blank.over(tensor)
+
+
+def made_blank(storage: Storage | None, tensor: torch.Tensor) -> None:
+    """Note that an op left the tensor's memory as it found it."""
+    if storage is not None and tensor.numel():
+        storage.blank = Blank(*span(tensor))
+
+
+def grown(storage: Storage | None, tensor: torch.Tensor) -> None:
+    """Note that `resize_` may have lengthened the storage: what it added is blank."""
+    if storage is not None and tensor.untyped_storage().nbytes() > storage.nbytes:
+        start, storage.nbytes = storage.nbytes, tensor.untyped_storage().nbytes()
+        if storage.blank is None:
+            storage.blank = Blank(start, storage.nbytes)
 
 
 def key_of(
@@ -132,31 +162,3 @@ def seen_again(tensor: torch.Tensor, key: tuple) -> torch.Tensor:
     again.set_(tensor.untyped_storage(), offset, shape, stride)
     again = again.conj() if conjugate else again
     return again._neg_view() if negative else again
-
-
-def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    """The bytes of its storage from a tensor's first element to its last."""
-    size = tensor.element_size()
-    start = tensor.storage_offset() * size
-    if tensor.numel() == 0:
-        return start, start
-    reach = sum(
-        (count - 1) * step for count, step in zip(tensor.shape, tensor.stride(), strict=True)
-    )
-    return start, start + (reach + 1) * size
-
-
-def _without(ranges: list[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
-    left = []
-    for first, last in ranges:
-        if first < min(last, start):
-            left.append((first, min(last, start)))
-        if max(first, end) < last:
-            left.append((max(first, end), last))
-    return left
-
-
-def made_blank(storage: Storage | None, tensor: torch.Tensor) -> None:
-    """Note that an op left the tensor's memory as it found it."""
-    if storage is not None and tensor.numel():
-        storage.blank = [_span(tensor)]

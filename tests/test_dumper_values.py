@@ -61,26 +61,50 @@ def test_inference_modes_copies_are_no_views(tmp_path: Path) -> None:
     assert number(copied, "output/result") != number(copied, "input/self")
 
 
-@given(
-    size=st.integers(1, 12),
-    writes=st.lists(st.tuples(st.integers(0, 11), st.integers(1, 12)), max_size=6),
-    window=st.tuples(st.integers(0, 11), st.integers(1, 12)),
+WINDOWS = st.tuples(
+    st.sampled_from(("rows", "columns", "transposed", "diagonal", "bytes", "all")),
+    st.integers(0, 5),
+    st.integers(1, 3),
 )
-def test_blank_is_what_no_write_reached(
-    size: int, writes: list[tuple[int, int]], window: tuple[int, int]
-) -> None:
-    values, tensor = StoredValues(), torch.empty(size)
+
+
+def window(tensor: torch.Tensor, kind: str, start: int, step: int) -> torch.Tensor:
+    """Some part of a matrix."""
+    return {
+        "rows": lambda: tensor[start::step],
+        "columns": lambda: tensor[:, start::step],
+        "transposed": lambda: tensor.t()[start:, ::step],
+        "diagonal": lambda: tensor.diagonal(),
+        "bytes": lambda: tensor.view(torch.int16)[start:, ::step],
+        "all": lambda: tensor,
+    }[kind]()
+
+
+@given(shape=st.tuples(st.integers(1, 5), st.integers(1, 5)), writes=st.lists(WINDOWS, max_size=5),
+       read=WINDOWS)  # fmt: skip
+def test_blank_is_what_no_write_reached(shape: tuple, writes: list[tuple], read: tuple) -> None:
+    values, tensor, truth = StoredValues(), torch.empty(shape), torch.ones(shape)
     made_blank(values.of(tensor), tensor)
-    left = set(range(size))
-    for start, length in writes:
-        part = tensor[start : start + length]
-        if part.numel():
-            values.written(part)
-            left -= set(range(start, start + length))
-    start, length = window
-    seen = tensor[start : start + length]
-    expected = bool(left & set(range(start, start + length)))
-    assert is_blank(values.of(seen), seen) == expected
+    truth.view(torch.int16).fill_(1)
+    for write in writes:
+        if window(tensor, *write).numel():
+            values.written(window(tensor, *write))
+            window(truth, *write).fill_(0)
+    seen = window(tensor, *read)
+    left = np.ascontiguousarray(window(truth, *read).numpy()).view(np.int16)
+    assert is_blank(values.of(seen), seen) == bool(left.any())
+
+
+def test_what_resize_adds_is_blank(tmp_path: Path) -> None:
+    def step() -> None:
+        t = torch.ones(4)
+        t.resize_(2).exp()
+        t.resize_(100).sin()
+        t[:4].cos()
+
+    found = {r.ir: r for r in recorded(tmp_path / "x.h5", step)}
+    flags = {ir: found[ir].inputs[0].uninitialised for ir in ("exp", "sin", "cos")}
+    assert flags == {"exp": False, "sin": True, "cos": False}
 
 
 def test_uninitialised_until_written(device: str, tmp_path: Path) -> None:
@@ -171,3 +195,5 @@ def test_mapped_weights_are_stored_once(tmp_path: Path) -> None:
         at = {r.ir: r.inputs[0] for r in dump.records}
         assert at["exp"].address == at["sin"].address != at["cos"].address
         assert (at["sin"].read()[0, 0], at["cos"].read()[0, 0]) == (1, 7)
+        seen = {r.ir: number(r, "input/self") for r in dump.records}
+        assert seen["exp"] == seen["sin"] != seen["cos"]
