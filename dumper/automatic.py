@@ -18,8 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from .context import dumper
 from .errors import DumpError, warn
@@ -76,7 +79,7 @@ def _begin_at_first_call(dump: dumper, path: Path) -> None:
     original: Callable[..., Any] = nn.Module.__call__
 
     def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        if nn.Module.__call__ is not __call__:  # somebody put another one over ours
+        if nn.Module.__call__ is not __call__ or not _alone():  # another one lies over ours
             return original(self, *args, **kwargs)
         nn.Module.__call__ = original
         _begin(dump, path)
@@ -85,10 +88,21 @@ def _begin_at_first_call(dump: dumper, path: Path) -> None:
     nn.Module.__call__ = __call__
 
 
+def _alone() -> bool:
+    """Whether no mode of the script's is on: it would end before ours, and take ours off instead.
+
+    The one that `torch.set_default_device` leaves on for good does not count.
+    """
+    functions = [_get_current_function_mode_stack, _get_current_dispatch_mode_stack]
+    lasting = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    return all(mode is lasting for stack in functions for mode in stack())
+
+
 def _begin(dump: dumper, path: Path) -> None:
+    dump.gives_way = True
     try:
         dump.__enter__()
-    except (DumpError, RuntimeError) as error:
+    except (DumpError, RuntimeError, OSError) as error:
         warn(f"nothing will be dumped: {error}", path, f"mend it, or unset {VARIABLE}")
         return
 

@@ -68,7 +68,7 @@ class Capture(TorchDispatchMode):
         except BaseException:
             session.failed(call)
             raise
-        if op.collective:
+        if op.arrives_later and op.waits(values):
             _wait(result)
         session.outputs(call, result)
         return result

@@ -51,8 +51,10 @@ class Choice:
             for word in given:
                 if word not in allowed:
                     raise RuntimeError(f"{name}: {word!r} is none of {', '.join(allowed)}")
-        if self.max_bytes is not None and self.max_bytes < 0:
-            raise RuntimeError(f"max_bytes: {self.max_bytes} is negative")
+        if not self.sides:
+            raise RuntimeError(f"sides: none is given of {', '.join(SIDES)}")
+        if self.max_bytes is not None and not _is_size(self.max_bytes):
+            raise RuntimeError(f"max_bytes: {self.max_bytes!r} is no number of bytes")
 
     @property
     def inputs(self) -> bool:
@@ -112,27 +114,52 @@ def _is_below(module: str, pattern: str) -> bool:
     return fnmatchcase(module, pattern) or fnmatchcase(module, f"{pattern}.*")
 
 
-def words(given: str | Iterable[str] | None) -> tuple[str, ...]:
-    """A comma-separated text, or several texts, as a tuple."""
+def _is_size(given: object) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool) and given >= 0
+
+
+def words(name: str, given: str | Iterable[str] | None) -> tuple[str, ...]:
+    """A comma-separated text, or several texts, as a tuple. Raises RuntimeError for others."""
     if given is None:
         return ()
-    parts = given.split(",") if isinstance(given, str) else given
+    try:
+        parts = list(given.split(",") if isinstance(given, str) else given)
+    except TypeError:
+        parts = [None]
+    if not all(isinstance(part, str) for part in parts):
+        raise RuntimeError(f"{name}: {given!r} is no text and no list of texts")
     return tuple(part.strip() for part in parts if part.strip())
+
+
+_MOST = 10_000_000  # steps or ranks in one range
+
+
+def size(name: str, given: int) -> int:
+    """A number of bytes. Raises RuntimeError for others."""
+    if not _is_size(given):
+        raise RuntimeError(f"{name}: {given!r} is no number of bytes")
+    return given
 
 
 def numbers(name: str, given: int | str | Iterable[int] | None) -> frozenset[int] | None:
     """`3`, `"0,4-7"`, `range(4, 8)` as a set; None for all. Raises RuntimeError for others."""
     if given is None:
         return None
-    if isinstance(given, int):
-        return frozenset((given,))
     try:
-        if not isinstance(given, str):
-            return frozenset(int(number) for number in given)
-        found: set[int] = set()
-        for part in words(given):
-            first, dash, last = part.partition("-")
-            found.update(range(int(first), int(last if dash else first) + 1))
+        if isinstance(given, int):
+            found = {given}
+        elif not isinstance(given, str):
+            found = {int(number) for number in given}
+        else:
+            found = set()
+            for part in words(name, given):
+                first, dash, last = part.partition("-")
+                span = range(int(first), int(last if dash else first) + 1)
+                if not 0 < len(span) <= _MOST:
+                    raise ValueError
+                found.update(span)
+        if isinstance(given, bool) or any(number < 0 for number in found):
+            raise ValueError
         return frozenset(found)
     except (TypeError, ValueError):
         raise RuntimeError(

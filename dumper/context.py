@@ -22,7 +22,7 @@ from types import TracebackType
 from torch import nn
 
 from .capture import capturing, on_top
-from .choice import Choice, numbers, words
+from .choice import Choice, numbers, size, words
 from .environment import describe_run, faults_listed, rank, world_size
 from .errors import warn
 from .estimate import Estimate
@@ -89,10 +89,10 @@ class dumper:  # noqa: N801 - the original's name
         model: nn.Module | Mapping[str, nn.Module] | None = None,
         memory: int = MEMORY,
     ) -> None:
-        flags = (use_dump, use_load, check_overflow, load_with_acl_dump)
+        flags = (use_dump, use_load, check_overflow, load_with_acl_dump, estimate)
         if not all(isinstance(flag, bool) for flag in flags):
             raise RuntimeError(
-                "use_dump/use_load/check_overflow/load_with_acl_dump "
+                "use_dump/use_load/check_overflow/load_with_acl_dump/estimate "
                 "should be set to True or False!"
             )
         self.enabled = enabled
@@ -103,22 +103,23 @@ class dumper:  # noqa: N801 - the original's name
         self.load_file_path = text(load_file_path)
         self.load_with_acl_dump = load_with_acl_dump
         self.path: str | None = None
+        self.gives_way = False  # to a context that the script enters itself
         self.matched = 0
         self.unmatched: list[str] = []
         self._choice = Choice(
-            ops=words(ops),
-            modules=words(modules),
-            phases=words(phases),
+            ops=words("ops", ops),
+            modules=words("modules", modules),
+            phases=words("phases", phases),
             steps=numbers("steps", steps),
             ranks=numbers("ranks", ranks),
-            sides=words(sides),
+            sides=words("sides", sides),
             level=level,
             views=views,
             max_bytes=max_bytes,
         )
         self._estimate = Estimate() if estimate else None
         self._models = {"": model} if isinstance(model, nn.Module) else model
-        self._memory = memory
+        self._memory = size("memory", memory)
         self._step = 0
         self._tracker: Tracker | None = None
         self._session: Session | None = None
@@ -131,7 +132,14 @@ class dumper:  # noqa: N801 - the original's name
         if not self.enabled:
             return self
         if _active is not None and _active._process == os.getpid():  # a forked child has its own
-            raise RuntimeError("utils dumper are not reentrant")
+            if not _active.gives_way:
+                raise RuntimeError("utils dumper are not reentrant")
+            warn(
+                "the script has a dump of its own; the one that TORCH_DUMPER asked for ends here",
+                _active.path,
+                "unset TORCH_DUMPER, or leave the script's own context out",
+            )
+            _active.stop()
         self._check_modes()
         if not (self.use_dump or self.use_load) or not self._choice.takes_rank(rank()):
             return self

@@ -102,27 +102,33 @@ class Op:
         self.silent_outputs = tuple(
             i for i in self.written if self.arguments[i].key not in self.returns
         )
-        self.arrives_later = self.collective = False
-        if func.namespace == "c10d":
-            self._exchange(schema)
         # torch stops bumping version counters of these under any dispatch mode; capture does it
         # instead.
         self.needs_version_bump = schema.name.startswith("aten::_foreach_") and bool(self.written)
+        self.arrives_later, self.async_argument = False, None
+        if func.namespace in ("c10d", "_c10d_functional"):
+            self._exchange(schema)
 
     def _exchange(self, schema: torch._C.FunctionSchema) -> None:
-        """Between processes: no schema marks what is written, and results arrive later.
+        """Between processes no schema marks what is written, and results may arrive later.
 
-        A collective can be waited for, since every rank takes part in it; one side of a send and
-        receive cannot, since the other may wait for us.
+        Only a collective that its caller waits for at once can be waited for here: another rank may
+        need us to go on before it takes part.
         """
-        name = schema.name.partition("::")[2]
-        self.arrives_later = name.startswith("recv")
-        self.collective = not (self.arrives_later or name == "send")
-        if name == "send":
+        namespace, _, name = schema.name.partition("::")
+        if name in ("send", "wait_tensor"):
             return
-        self.written = tuple(i for i, a in enumerate(self.arguments) if "Tensor" in a.type)
-        returned = any("Tensor" in str(r.type) for r in schema.returns)
-        self.silent_outputs = () if returned or self.arrives_later else self.written
+        self.arrives_later = True
+        if namespace == "c10d":
+            self.written = tuple(i for i, a in enumerate(self.arguments) if "Tensor" in a.type)
+            names = [a.name for a in self.arguments]
+            self.async_argument = names.index("async_op") if "async_op" in names else None
+            returned = any("Tensor" in str(r.type) for r in schema.returns)
+            self.silent_outputs = () if returned else self.written
+
+    def waits(self, values: list[Any]) -> bool:
+        """Whether the caller of a collective waits for it at once."""
+        return self.async_argument is not None and values[self.async_argument] is False
 
     def bind(self, args: tuple, kwargs: dict[str, Any]) -> list[Any]:
         """Lay a call's values out in schema order, defaults filled in."""

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import datetime
 
 _RANK, _STEP = "{rank}", "{step}"
 
 
 def text(given: str | os.PathLike | None) -> str | None:
-    """A path as text; '' means not given."""
-    return os.fsdecode(given) or None if given is not None else None
+    """A path as text; '' means not given. Raises RuntimeError for what is no path."""
+    try:
+        found = None if given is None else os.fsdecode(given)
+    except TypeError:
+        raise RuntimeError(f"{given!r} is no path") from None
+    if found and "\0" in found:
+        raise RuntimeError(f"{found!r} is no legal path")
+    return found or None
 
 
 def resolve(dump_path: str | None, rank: int, ranks: int) -> str:
@@ -27,7 +34,8 @@ def resolve(dump_path: str | None, rank: int, ranks: int) -> str:
         raise RuntimeError(f"the directory '{directory}' does not exist, please input a valid one")
     if not os.path.basename(dump_path) or os.path.isdir(dump_path):
         return os.path.join(dump_path, stamp)
-    if ranks > 1 and _RANK not in dump_path:
+    own = re.search(rf"(?<!\d){rank}(?!\d)", dump_path)  # filled in by the caller
+    if ranks > 1 and _RANK not in dump_path and not own:
         raise RuntimeError(
             f"this is rank {rank} of {ranks}, and all would write '{dump_path}'; "
             f"please put {_RANK} into dump_path"

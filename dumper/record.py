@@ -31,8 +31,8 @@ from .values import Storage, StoredValues, grown, is_blank, key_of, made_blank, 
 from .writer import TensorAttributes, Writer
 
 _NONE = np.zeros((), np.int8)
-VIEW, LIMIT = "view", "max_bytes"
-"""Why a tensor is described only, where that is by choice."""
+VIEW, LIMIT, LATER = "view", "max_bytes", "arrives later"
+"""Why a tensor is described only."""
 
 
 class Call:
@@ -125,10 +125,13 @@ class Recorder:
                 if op.resizes:
                     grown(self._values.of(tensor), tensor)
                 else:
-                    self._written(tensor, call.owner, op.arrives_later)
+                    self._written(tensor, call.owner)
         results = (result,) if len(op.returns) == 1 else tuple(result or ())
         if op.blank:
             self._made_blank(op, results)
+        if op.arrives_later and not op.waits(call.values):
+            self._arriving(tensors_in([*results, *(call.values[i] for i in op.written)]))
+            call.reason = call.reason or LATER
         if not call.kept:
             return
         base = f"{call.path}/{SIDES[1]}"
@@ -346,11 +349,17 @@ class Recorder:
         else:
             self._writer.described(path, tensor.numel() * row.bits.itemsize, module)
 
-    def _written(self, tensor: torch.Tensor, owner: object, later: bool) -> None:
+    def _written(self, tensor: torch.Tensor, owner: object) -> None:
         for part in _memories(tensor):
-            storage = self._values.written(part, owner)
-            if storage is not None and later:
-                storage.volatile = True
+            self._values.written(part, owner)
+
+    def _arriving(self, tensors: Iterator[torch.Tensor]) -> None:
+        """What another process sends is there at some later time, without an op."""
+        for tensor in tensors:
+            for part in _memories(tensor):
+                storage = self._values.of(part)
+                if storage is not None:
+                    storage.volatile = True
 
     def _made_blank(self, op: Op, results: tuple) -> None:
         for key, result in zip(op.returns, results, strict=True):

@@ -76,6 +76,7 @@ class Tracker:
         self.in_optimizer = False
         self.on_leave: Callable[[list[torch.Tensor]], None] | None = None  # of a call or module
         self._recomputing = 0
+        self._engines = 0  # runs of autograd's engine that we are in
         self._modules: list[str] = []
         self._api: str | None = None
         self._scope: Scope | None = None
@@ -110,6 +111,8 @@ class Tracker:
             if scope.api is None and self._api is not None:  # a Function's own backward, a hook
                 scope = self._here(scope.module)
             return BACKWARD, scope, node.name()
+        if self._engines:  # a callback at the end of backward
+            return BACKWARD, self._here(), None
         if self.in_optimizer:
             return OPTIMIZER, self._here(), None
         starting = self._api is not None and self._api.rpartition(".")[0] in _STARTERS
@@ -177,10 +180,12 @@ class Tracker:
         """Inside the autograd engine the call that started it is not the outermost one."""
         self._close()
         api, self._api = self._api, None
+        self._engines += 1
         try:
             yield
         finally:
             self._close()
+            self._engines -= 1
             self._api = api
 
     def region(self) -> Region:

@@ -213,6 +213,16 @@ def test_views_cost_no_data_unless_wanted(device: str, tmp_path: Path) -> None:
         {"steps": "1-"},
         {"ranks": "one"},
         {"max_bytes": -1},
+        {"max_bytes": "1 GB"},
+        {"steps": "5-3"},
+        {"steps": -1},
+        {"steps": "0-3000000000"},
+        {"steps": True},
+        {"sides": ""},
+        {"ops": [1]},
+        {"modules": 3},
+        {"estimate": "yes"},
+        {"memory": "x"},
     ],
 )
 def test_unknown_words_are_errors(wrong: dict, tmp_path: Path) -> None:
@@ -230,8 +240,8 @@ def test_numbers(given: object, found: set[int] | None) -> None:
 
 
 def test_words() -> None:
-    assert words("a, b") == words(["a", "b"]) == ("a", "b")
-    assert words(None) == ()
+    assert words("ops", "a, b") == words("ops", ["a", "b"]) == ("a", "b")
+    assert words("ops", None) == ()
 
 
 @pytest.mark.parametrize(

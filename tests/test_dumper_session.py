@@ -97,6 +97,7 @@ def test_a_context_that_is_never_left(tmp_path: Path) -> None:
 RANKS = """
     import os, sys
     import torch, torch.distributed as dist
+    import torch.distributed._functional_collectives as funcol
     rank, folder = int(sys.argv[1]), sys.argv[2]
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[3])
     torch.set_num_threads(1)
@@ -104,7 +105,11 @@ RANKS = """
     with torch.utils.dumper(use_dump=True, dump_path=folder + "/r{rank}.h5"):
         t = torch.full((3,), float(rank + 1))
         dist.all_reduce(t)
+        if rank == 1:
+            dist.recv(torch.zeros(1), 0)
         work = dist.all_reduce(t, async_op=True)
+        if rank == 0:
+            dist.send(torch.ones(1), 1)  # the other rank takes part only after this
         work.wait()
         t + 0
         got = torch.zeros(3)
@@ -113,6 +118,8 @@ RANKS = """
         else:
             dist.recv(got, 0)
             got + 0
+        functional = funcol.all_reduce(torch.ones(3), "sum", dist.group.WORLD)
+        functional * 1
     dist.destroy_process_group()
 """
 
@@ -142,10 +149,13 @@ def test_two_ranks_two_files_and_their_collectives(tmp_path: Path) -> None:
             first, second = (r for r in dump.records if "allreduce" in r.ir)
             assert first.inputs[0].read().tolist() == [rank + 1.0] * 3
             assert first.outputs[0].read().tolist() == [3.0] * 3
-            assert second.outputs[0].read().tolist() == [6.0] * 3
+            assert second.outputs == ()
+            assert {stub.reason for stub in second.entry.stubs.values()} == {"arrives later"}
             assert first.arguments["process_group"].value == "group 0, ranks 0,1"
             sums = [r.inputs[0].read().tolist() for r in dump.by_ir["add_Tensor"]]
             assert sums == [[6.0] * 3] * (1 + rank)
+            (product,) = (r for r in dump.records if r.ir == "mul_Tensor")
+            assert product.outputs[0].read().tolist() == [2.0] * 3
 
 
 def test_forked_children_write_nothing(tmp_path: Path) -> None:
