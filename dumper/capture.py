@@ -11,6 +11,7 @@ own, which writes into the same session.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -133,10 +134,24 @@ def capturing(session: Session) -> Iterator[Tracker]:
         # Compiled functions run as written inside the context, and compiled again after it. Without
         # this fullgraph=True raises, and what is first run in here stays eager for good.
         stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(_deeper())
         stack.enter_context(Following())
         stack.enter_context(_threads(session))
         tracker = stack.enter_context(_this_thread(session))
         yield tracker
+
+
+@contextmanager
+def _deeper() -> Iterator[None]:
+    """Our frames between the model's must not be what makes a deep model too deep."""
+    before = sys.getrecursionlimit()
+    ours = before + before // 2 + 200
+    sys.setrecursionlimit(ours)
+    try:
+        yield
+    finally:
+        if sys.getrecursionlimit() == ours:  # else somebody set it since
+            sys.setrecursionlimit(before)
 
 
 def on_top(tracker: Tracker) -> bool:

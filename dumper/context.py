@@ -118,7 +118,7 @@ class dumper:  # noqa: N801 - the original's name
             max_bytes=max_bytes,
         )
         self._estimate = Estimate() if estimate else None
-        self._models = {"": model} if isinstance(model, nn.Module) else model
+        self._models = _models(model)
         self._memory = size("memory", memory)
         self._step = 0
         self._tracker: Tracker | None = None
@@ -306,3 +306,11 @@ class dumper:  # noqa: N801 - the original's name
     def _report_load(self) -> None:
         self.matched, self.unmatched = self._loader.matched, self._loader.unmatched
         self._loader.report(self.path, self.load_file_path)
+
+
+def _models(given: object) -> dict[str, nn.Module]:
+    """Modules by the names they are to have. Raises RuntimeError for what is none."""
+    found = given if isinstance(given, Mapping) else {} if given is None else {"": given}
+    if not all(isinstance(m, nn.Module) and isinstance(name, str) for name, m in found.items()):
+        raise RuntimeError(f"model: {type(given).__name__} is no module and no dict of modules")
+    return dict(found)

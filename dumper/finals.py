@@ -40,11 +40,19 @@ class Finals:
             if tracker is None or not self._session.ours or self._session.paused:
                 return None
             wanted = {id(p) for group in optimizer.param_groups for p in group["params"]}
-            self._gradients(wanted)
             tracker.enter_optimizer(True)
-            # What a closure runs is the model, forward and backward.
-            args = tuple(tracker.outside_optimizer(value) for value in args)
-            return args, {key: tracker.outside_optimizer(v) for key, v in kwargs.items()}
+            closures = [v for v in (*args, *kwargs.values()) if _is_closure(v)]
+            if not closures:
+                self._gradients(wanted)
+                return None
+
+            def outside(value: Any) -> Any:
+                if not _is_closure(value):
+                    return value
+                return tracker.outside_optimizer(value, lambda: self._gradients(wanted))
+
+            # What a closure runs is the model, and its gradients are there when it returns.
+            return tuple(map(outside, args)), {key: outside(v) for key, v in kwargs.items()}
 
         def ended(*_: Any) -> None:
             tracker = tracker_here()
@@ -87,3 +95,7 @@ class Finals:
             if parameter.grad is not None:
                 self._stored.add(id(parameter))
                 found.append((name, parameter.grad))
+
+
+def _is_closure(value: Any) -> bool:
+    return callable(value) and not isinstance(value, torch.Tensor)

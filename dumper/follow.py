@@ -126,7 +126,7 @@ def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:
                 result = original(self, *args, **kwargs)
             return result
         finally:
-            tracker.leave_module(result)
+            tracker.leave_module(self, result)
 
     return __call__
 

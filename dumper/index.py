@@ -21,7 +21,7 @@ class Stub(NamedTuple):
     reason: str
 
 
-BY_CHOICE = ("view", "meta", "fake", "arrives later")
+BY_CHOICE = ("view", "meta", "fake", "arrives later", "lazy")
 """Reasons of stubs by which nothing is lost."""
 
 

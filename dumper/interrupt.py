@@ -35,8 +35,7 @@ class HeldInterrupt:
 
     def remove(self) -> None:
         """Give them back, unless somebody has taken one since."""
-        before, self._before = self._before, {}
-        for number, handler in before.items():
+        for number, handler in self._before.items():  # kept: a user may have saved ours, to restore
             if signal.getsignal(number) == self._handle:
                 signal.signal(number, handler)
 

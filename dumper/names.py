@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 _WRAPPERS = frozenset(("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"))
 
@@ -27,6 +28,7 @@ class Names:
         self._modules: dict[int, tuple[weakref.ref, str]] = {}
         self._storages: dict[int, list[tuple[weakref.ref, int, int, str]]] = {}
         self._roots: dict[str, weakref.ref] = {}
+        self._lazy = False  # some parameter had no memory yet
         for label, model in (models or {}).items():
             self._add(label, model)
 
@@ -69,12 +71,18 @@ class Names:
                 return name
         return None
 
+    def settle(self, module: nn.Module) -> None:
+        """A root returned: what was lazy in it has its memory now."""
+        if self._lazy:
+            self._lazy = False
+            self.refresh(module)
+
     def parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Every parameter of every root once, as it is now."""
         seen: set[int] = set()
         for label, root in self._alive():
             for name, parameter in root.named_parameters():
-                if id(parameter) not in seen:
+                if id(parameter) not in seen and not is_lazy(parameter):
                     seen.add(id(parameter))
                     yield _join(label, _plain(root, name)), parameter
 
@@ -84,6 +92,8 @@ class Names:
             for name, module in root.named_modules():
                 if isinstance(module, nn.modules.batchnorm._NormBase):
                     for key, buffer in module.named_buffers(recurse=False):
+                        if is_lazy(buffer):
+                            continue
                         yield _join(label, _plain(root, f"{name}.{key}" if name else key)), buffer
 
     def _label(self, root: nn.Module) -> str:
@@ -111,6 +121,9 @@ class Names:
             self._add_tensor(_join(label, _plain(root, name)), tensor)
 
     def _add_tensor(self, name: str, tensor: torch.Tensor) -> None:
+        if is_lazy(tensor):
+            self._lazy = True
+            return
         try:
             storage = tensor.untyped_storage()
         except (NotImplementedError, RuntimeError):

@@ -45,6 +45,9 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 def parts_of(tensor: torch.Tensor) -> Parts | None:
     """Take a tensor apart; None for one that has no parts: plain, or opaque."""
+    if hasattr(tensor, "trigger_wait"):  # of a collective: what it holds has not arrived yet
+        tensor = tensor.trigger_wait()
+        return Parts(_facts("subclass AsyncCollectiveTensor", tensor), {"elem": tensor})
     if hasattr(type(tensor), "__tensor_flatten__") and not is_plain(tensor):
         names, _ = tensor.__tensor_flatten__()
         held = ((name.lstrip("_"), getattr(tensor, name)) for name in names)

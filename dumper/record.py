@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.parameter import UninitializedTensorMixin
 
 from .choice import Choice
 from .draws import STATE, device_of, draws, own_generator, state_of
@@ -31,7 +32,7 @@ from .values import Storage, StoredValues, grown, is_blank, key_of, made_blank, 
 from .writer import TensorAttributes, Writer
 
 _NONE = np.zeros((), np.int8)
-VIEW, LIMIT, LATER = "view", "max_bytes", "arrives later"
+VIEW, LIMIT, LATER, LAZY = "view", "max_bytes", "arrives later", "lazy"
 """Why a tensor is described only."""
 
 
@@ -239,9 +240,12 @@ class Recorder:
         path = f"{base}/{key}"
         side = base[base.rindex("/") + 1 :]
         storage = self._values.of(tensor)
+        place = f"{side}/{key}"
+        if isinstance(tensor, UninitializedTensorMixin):  # of a lazy module: no shape even
+            call.stubs[place] = [_name(tensor.dtype), [], None, LAZY]
+            return False
         if not is_plain(tensor):
             return self._parts(call, base, key, tensor)
-        place = f"{side}/{key}"
         if storage is not None:
             call.numbers[place] = storage.value
             name = self._names.of_storage(storage.address, tensor)
@@ -419,13 +423,17 @@ def _owner(level: str, call: Call) -> object:
 def _stub(tensor: torch.Tensor, reason: str) -> list[Any]:
     """[dtype, shape, stride, reason] of a tensor whose values are not stored."""
     plain = tensor.layout is torch.strided and not tensor.is_nested
-    dtype = str(tensor.dtype).removeprefix("torch.")
+    dtype = _name(tensor.dtype)
     shape = (
         [size if isinstance(size, int) else str(size) for size in tensor.shape]
         if (not tensor.is_nested or is_plain(tensor))
         else []
     )
     return [dtype, shape, list(tensor.stride()) if plain else None, reason]
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _holds_tensors(value: list | tuple, argument: Argument | None) -> bool:

@@ -149,10 +149,12 @@ class Tracker:
         inside = self._modules[-1] if self._modules else None
         self._modules.append(self.names.of_module(module, inside))
 
-    def leave_module(self, result: Any = None) -> None:
+    def leave_module(self, module: torch.nn.Module, result: Any = None) -> None:
         """The module entered last returned."""
         self._close()
         self._modules.pop()
+        if not self._modules:
+            self.names.settle(module)
         if self.on_leave is not None:
             self.on_leave(_tensors(result))
 
@@ -161,15 +163,17 @@ class Tracker:
         self._close()
         self.in_optimizer = inside
 
-    def outside_optimizer(self, value: Any) -> Any:
+    def outside_optimizer(
+        self, function: Callable[..., Any], after: Callable[[], None]
+    ) -> Callable[..., Any]:
         """An optimizer's closure, made to run as what it is: forward and backward."""
-        if not callable(value) or isinstance(value, torch.Tensor):
-            return value
 
         def closure(*args: Any, **kwargs: Any) -> Any:
             self.enter_optimizer(False)
             try:
-                return value(*args, **kwargs)
+                result = function(*args, **kwargs)
+                after()
+                return result
             finally:
                 self.enter_optimizer(True)
 

@@ -140,7 +140,7 @@ class Session:
         writer, self._writer = self._writer, None
         if writer is None or not self.ours:
             return
-        with self._lock, self.interrupt:
+        with self.interrupt, self._lock:
             try:
                 if not self.stopped:
                     if self.loader is not None:
@@ -166,18 +166,24 @@ class Session:
         return self.loader.value(phase, name, self.step)
 
     def _guarded(self, record: str, write: Callable[[Recorder], None]) -> None:
-        """Write to the file; whatever that meets, training goes on."""
+        """Write to the file; whatever that meets, training goes on.
+
+        Signals reach the main thread only, and there alone they are held back. What their handlers
+        raise afterwards is the user's.
+        """
         if self.stopped:
             return
+        if threading.get_ident() == self._main:
+            with self.interrupt:
+                self._attempt(record, write)
+        else:
+            self._attempt(record, write)
+
+    def _attempt(self, record: str, write: Callable[[Recorder], None]) -> None:
         try:
-            # Our own work is no call of the user's, for none of the user's modes. Signals reach the
-            # main thread only, and there alone they are held back.
+            # Our own work is no call of the user's, for none of the user's modes.
             with self._lock, torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-                if threading.get_ident() == self._main:
-                    with self.interrupt:
-                        write(self._open())
-                else:
-                    write(self._open())
+                write(self._open())
         except Exception as reason:  # noqa: BLE001 - no fault of ours may end the user's step
             if self._recorder is not None and not self._writer.failed:
                 self._recorder.omit(record, f"{type(reason).__name__}: {reason}")

@@ -80,8 +80,11 @@ class StoredValues:
             forget = partial(self._storages.pop, live._cdata)
             self._last += 1
             storage = self._storages[live._cdata] = Storage(live, forget, self._last)
-        if tensor.is_cpu and not live.resizable():
+        if not storage.volatile and tensor.is_cpu and not live.resizable():
             storage.volatile = True
+            if storage.paths:  # numpy came to share it since: what it holds now, nobody can tell
+                self._last += 1
+                storage.value, storage.paths = self._last, {}
         return storage
 
     def written(self, tensor: torch.Tensor, maker: Any = None) -> Storage | None:
