@@ -18,10 +18,13 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
+import torch.jit._trace
 import torch.utils.checkpoint
 from torch import nn
 from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._python_dispatch import _pop_mode_temporarily
 
+from .errors import warn
 from .scopes import Tracker
 
 _KEPT = 10_000
@@ -97,6 +100,7 @@ class Following(ExitStack):
         self._replace(torch.autograd, "_engine_run_backward", _engine_run)
         self._replace(checkpoint, "_checkpoint_without_reentrant_generator", _without_reentrant)
         self._replace(checkpoint, "CheckpointFunction", _Reentrant)
+        self._replace(torch.jit._trace, "_trace_impl", _unfollowed)
         return self
 
     def _replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
@@ -181,6 +185,27 @@ def _without_reentrant(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(_again(tracker_here(), fn), *args, **kwargs)
 
     return _checkpoint_without_reentrant_generator
+
+
+def _unfollowed(original: Callable[..., Any]) -> Callable[..., Any]:
+    def _trace_impl(*args: Any, **kwargs: Any) -> Any:
+        """torch.jit.trace: under any mode it takes results for constants."""
+        mode = getattr(_local, "mode", None)
+        if mode is None or torch.overrides._get_current_function_mode() is not mode:
+            return original(*args, **kwargs)
+        warn(
+            "ops that torch.jit.trace runs are not recorded",
+            "torch.jit.trace",
+            "trace before the context, or dump the module without tracing it",
+        )
+        _local.mode = None
+        try:
+            with torch.overrides._pop_mode_temporarily(), _pop_mode_temporarily():
+                return original(*args, **kwargs)
+        finally:
+            _local.mode = mode
+
+    return _trace_impl
 
 
 class _Reentrant:

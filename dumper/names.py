@@ -35,15 +35,16 @@ class Names:
     def of_module(self, module: nn.Module, inside: str | None = None) -> str:
         """The module's qualified name. inside: the module that calls it.
 
-        One not seen before is a root, if it holds anything; else its class is its name, below the
-        caller's, since such modules (a loss, an activation) are often made anew for each call.
+        One not seen before is a root, if it holds anything; else its class is its name, since such
+        modules (a loss, an activation) are often made anew for each call. Below the caller's name.
         """
         found = self._modules.get(id(module))
         if found is not None and found[0]() is module:
             return found[1]
-        if inside is not None or not _holds_tensors(module):
+        if not _holds_tensors(module):
             return _join(inside or "", type(module).__name__)
-        self._add(self._label(module), module)
+        # Inside another one: its owner keeps it where torch does not look, in a plain list say.
+        self._add(self._label(module, inside), module)
         return self._modules[id(module)][1]
 
     def refresh(self, module: nn.Module) -> None:
@@ -96,13 +97,13 @@ class Names:
                             continue
                         yield _join(label, _plain(root, f"{name}.{key}" if name else key)), buffer
 
-    def _label(self, root: nn.Module) -> str:
+    def _label(self, root: nn.Module, inside: str | None) -> str:
         for label, ref in list(self._roots.items()):
             if ref() is None and label:
                 del self._roots[label]
-        if "" not in self._roots:
+        if "" not in self._roots and inside is None:
             return ""
-        name, number = type(_unwrapped(root)).__name__, 1
+        name, number = _join(inside or "", type(_unwrapped(root)).__name__), 1
         while (label := name if number == 1 else f"{name}_{number}") in self._roots:
             number += 1
         return label

@@ -439,4 +439,4 @@ def _name(dtype: torch.dtype) -> str:
 def _holds_tensors(value: list | tuple, argument: Argument | None) -> bool:
     if argument is not None:
         return "Tensor" in argument.type
-    return next(tensors_in(value), None) is not None
+    return not value or next(tensors_in(value), None) is not None

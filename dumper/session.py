@@ -137,6 +137,8 @@ class Session:
 
     def finish(self) -> None:
         """Close the file, if one was made, as finished unless recording had to stop."""
+        if self.loader is not None and self.loader.unmatched and self._recorder is None:
+            self._guarded("the end", lambda _: None)  # the list of what did not match has a file
         writer, self._writer = self._writer, None
         if writer is None or not self.ours:
             return

@@ -87,8 +87,6 @@ class Writer:
     def _begin(self, environment: dict[str, Any], room: Room) -> None:
         self._room = room
         self._environment = None
-        self._file = h5py.File(self._raw, "w", libver=LIBVER)
-        self._root = self._file.id
         self._templates = Templates.take()
         self._types: dict[str | np.dtype, h5t.TypeID] = {
             name: dtypes.file_type(dtype) for name, dtype in dtypes.BY_NAME.items()
@@ -99,6 +97,8 @@ class Writer:
         self._texts: dict[str, h5d.DatasetID] = {}
         self._index_digest = hashlib.sha256()
         self._arguments: dict[tuple, str] = {}  # where a small argument is stored already
+        self._file = h5py.File(self._raw, "w", libver=LIBVER)
+        self._root = self._file.id
         root = self._file.attrs
         root["FormatVersion"] = np.int32(FORMAT_VERSION)
         self.environment(environment)
@@ -231,11 +231,14 @@ class Writer:
             self._raw.close()
 
     def _flush_whole_records(self) -> None:
-        self.flush()  # nothing may be on its way to space that is given back
-        for path in self._new:
-            while path and (path in self._new or not len(h5g.open(self._root, path.encode()))):
-                self._root.unlink(path.encode())
-                path = path.rpartition("/")[0]
+        root = self._root
+        for path in reversed(self._new):
+            if path.encode() in root:
+                root.unlink(path.encode())
+            parent = path.rpartition("/")[0]
+            while parent and parent.encode() in root and not len(h5g.open(root, parent.encode())):
+                root.unlink(parent.encode())
+                parent = parent.rpartition("/")[0]
         self.flush()
 
     def _close_file(self) -> None:

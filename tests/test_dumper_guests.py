@@ -310,3 +310,50 @@ def test_a_handler_that_the_step_saved(tmp_path: Path) -> None:
 def test_what_is_no_model(model: object, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="model: .* is no module"):
         dumper(use_dump=True, dump_path=tmp_path / "x.h5", model=model)
+
+
+def test_a_traced_module_is_the_one_traced_outside(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net, x, y = nn.Conv1d(1, 2, 3), torch.randn(1, 1, 8), torch.randn(1, 1, 8)
+    with (
+        pytest.warns(RuntimeWarning, match="torch.jit.trace"),
+        dumper(use_dump=True, dump_path=tmp_path / "x.h5"),
+    ):
+        traced = torch.jit.trace(net, x)
+        net(x)
+    assert torch.equal(traced(y), net(y))
+    with opened(tmp_path / "x.h5") as found:
+        assert [r.ir for r in found.records if r.phase == "forward"] == ["convolution"]
+
+
+def test_modules_that_torch_does_not_find(tmp_path: Path) -> None:
+    class Hidden(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = [nn.Linear(2, 2), nn.Linear(2, 2)]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    net = nn.Sequential(Hidden(), nn.Linear(2, 1))
+    with dumper(use_dump=True, dump_path=tmp_path / "x.h5"):
+        net(torch.ones(1, 2)).sum().backward()
+    with opened(tmp_path / "x.h5") as found:
+        modules = [r.entry.module for r in found.by_ir["addmm"]]
+        assert modules == ["0.Linear", "0.Linear_2", "1"]
+        grads = {name for r in found.by_ir["grad"] for name in r.entry.names.values()}
+        assert grads >= {"0.Linear.weight", "0.Linear_2.bias", "1.weight"}
+
+
+def test_a_load_run_without_a_match_has_its_list(tmp_path: Path) -> None:
+    for path, run in (("x.h5", torch.exp), ("y.h5", torch.sin)):
+        t = torch.ones(3)
+        source = {"load_file_path": tmp_path / "x.h5"} if path == "y.h5" else {}
+        mode = {"use_load": True} if source else {"use_dump": True}
+        with dumper(dump_path=tmp_path / path, **mode, **source) as dump:
+            run(t)
+    assert dump.matched == 0
+    with opened(tmp_path / "y.h5") as found:
+        assert [line["ir"] for line in found.lines("unmatched")] == ["sin"]
