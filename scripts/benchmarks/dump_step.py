@@ -1,0 +1,129 @@
+"""One process of the dump benchmark: python dump_step.py wide|small|memory|off FOLDER SIZE.
+
+Prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+import dumper
+from benchmarks import gpt_step
+
+MB = 1e6
+FOUR_MB = 1 << 20  # float32 elements
+
+
+def seconds(run: Callable[[], object]) -> float:
+    """How long one call takes."""
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def wide(folder: Path, count: int) -> dict[str, float]:
+    """Ops on tensors of 4 MB: time that dumping adds, and of a plain write of as many bytes."""
+    x = torch.ones(FOUR_MB)
+
+    def step() -> None:
+        for _ in range(count):
+            x.mul(1.5)
+
+    def dumped(path: Path) -> None:
+        with dumper.dumper(use_dump=True, dump_path=path):
+            step()
+
+    step()
+    plain = seconds(step)
+    dumped(folder / "first.h5")
+    elapsed = seconds(lambda: dumped(folder / "second.h5"))
+    block, blocks = os.urandom(1 << 22), (folder / "second.h5").stat().st_size >> 22
+
+    def write() -> None:
+        with open(folder / "plain", "wb", buffering=0) as file:
+            for _ in range(blocks):
+                file.write(block)
+
+    return {"dumped_s": elapsed - plain, "plain_write_s": seconds(write)}
+
+
+def small(folder: Path, count: int) -> dict[str, float]:
+    """Ops on 64 floats: time of the first and of the last twentieth, and how memory grew."""
+    window = count // 20
+    torch.set_num_threads(1)
+    x, marks, memory = torch.ones(64), [time.perf_counter()], []
+    with dumper.dumper(use_dump=True, dump_path=folder / "x.h5"):
+        for _ in range(20):
+            for _ in range(window):
+                x.mul(1.5)
+            marks.append(time.perf_counter())
+            memory.append(resident())
+    spans = [later - earlier for earlier, later in zip(marks, marks[1:], strict=False)]
+    grown = (memory[-1] - memory[1]) / MB  # after the first tenth, which fills caches
+    return {"first_s": spans[0], "last_s": spans[-1], "grown_mb": max(grown, 0.01)}
+
+
+def memory(folder: Path, count: int) -> dict[str, float]:
+    """How much higher the peak of a dumped step is than the plain step's."""
+    kept = [torch.ones(FOUR_MB) for _ in range(count)]
+
+    def step() -> None:
+        for tensor in kept:
+            tensor.mul_(1.0001)
+
+    step()
+    allowed = 64 << 20
+    with dumper.dumper(use_dump=True, dump_path=folder / "first.h5", memory=allowed):
+        torch.ones(1)
+    before = peak()
+    with dumper.dumper(use_dump=True, dump_path=folder / "x.h5", memory=allowed):
+        step()
+    return {"extra_mb": max((peak() - before) / MB, 0.01), "allowed_mb": allowed / MB + 64}
+
+
+def off(folder: Path, layers: int) -> dict[str, float]:
+    """A plain step and one inside a disabled context, in turn; medians."""
+    _, step = gpt_step.make(layers)
+
+    def disabled() -> None:
+        with dumper.dumper(enabled=False, use_dump=True, dump_path=folder / "x.h5"):
+            step()
+
+    with dumper.dumper(use_dump=True, dump_path=folder / "y.h5"):
+        step()  # what a context leaves behind would cost here
+    step()
+    pairs = [(seconds(step), seconds(disabled)) for _ in range(60)]
+    plain, other = (statistics.median(column) for column in zip(*pairs, strict=True))
+    return {"plain_s": plain, "disabled_s": other}
+
+
+def resident() -> int:
+    """Bytes of memory that the process has now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak() -> int:
+    """Bytes of memory that the process has had at most."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main() -> None:
+    """Measure one thing and print its figures."""
+    what, folder, size = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    print(
+        json.dumps({"wide": wide, "small": small, "memory": memory, "off": off}[what](folder, size))
+    )
+
+
+if __name__ == "__main__":
+    main()
