@@ -56,7 +56,7 @@ class dumper:  # noqa: N801 - the original's name
     steps, ranks, sides (`input`, `output`), level (`op`, `call`, `module`: the boundary whose
     tensors are kept), views (`skip`, `dump`), max_bytes (of tensor data a file). estimate: run the
     step, write nothing, print what a dump would take. model: names modules before they are called;
-    a module, or several by name. memory: bytes of copies that may wait to be written.
+    a module, or several by name. memory: bytes of a value that are copied at once.
 
     Attributes after entering: `path` (the dump file, created by the first op), after leaving a load
     run `matched` (ops that were fed) and `unmatched` (IR names of ops that had no counterpart, in

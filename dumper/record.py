@@ -27,7 +27,7 @@ from .names import Names
 from .ops import Argument, Op
 from .parts import KIND, is_plain, parts_of
 from .scopes import Scope
-from .tensors import Unstorable, attributes_of, bits_of, row_of
+from .tensors import Unstorable, attributes_of, bits_of, is_readable, row_of
 from .values import Storage, StoredValues, grown, is_blank, key_of, made_blank, seen_again
 from .writer import TensorAttributes, Writer
 
@@ -348,10 +348,16 @@ class Recorder:
     def _store(
         self, path: str, tensor: torch.Tensor, row: DType, attributes: TensorAttributes, module: str
     ) -> None:
-        if self._writer.wants_values:
+        size = tensor.numel() * row.bits.itemsize
+        if not self._writer.wants_values:
+            self._writer.described(path, size, module)
+        elif size <= self._writer.memory or not tensor.dim() or is_readable(tensor):
             self._writer.tensor(path, bits_of(tensor), row, attributes)
-        else:
-            self._writer.described(path, tensor.numel() * row.bits.itemsize, module)
+        else:  # a copy must be made, and may not be made at once
+            plain, rows = tensor.detach(), len(tensor)
+            step = max(1, self._writer.memory * rows // size)
+            parts = (bits_of(plain[at : at + step]) for at in range(0, rows, step))
+            self._writer.parts(path, tuple(tensor.shape), parts, row, attributes)
 
     def _written(self, tensor: torch.Tensor, owner: object) -> None:
         for part in _memories(tensor):

@@ -17,6 +17,9 @@ from typing import ClassVar
 import numpy as np
 from h5py import h5a, h5d, h5f, h5p, h5s, h5t
 
+from .dtypes import DType
+from .layout import Type
+
 LIBVER = ("v108", "v110")
 
 Attributes = Iterable[tuple[bytes, int | str | tuple[int, ...]]]
@@ -30,6 +33,56 @@ _MANY = 8 << 20  # bytes of templates; then all are forgotten: shapes may change
 _HEADER = 1024  # bytes of a template besides its value, about
 _numbers = itertools.count()  # two core files of one name would be one file to HDF5
 _INTS: dict[int, np.ndarray] = {}  # the few codes that attributes hold, as HDF5 takes them
+
+
+class TensorAttributes:
+    """What a tensor was besides its values.
+
+    live_stride: None when it was contiguous. live_offset: in its storage, in elements.
+    uninitialised: some of it was never written.
+    """
+
+    __slots__ = ("device_type", "format_type", "live_stride", "live_offset", "uninitialised")
+
+    def __init__(
+        self,
+        device_type: int,
+        format_type: int,
+        live_stride: tuple[int, ...] | None,
+        live_offset: int = 0,
+        uninitialised: bool = False,
+    ) -> None:
+        self.device_type = device_type
+        self.format_type = format_type
+        self.live_stride = live_stride
+        self.live_offset = live_offset
+        self.uninitialised = uninitialised
+
+    def key(self) -> tuple:
+        """All of it, to look up what was made for equal ones."""
+        return (
+            self.device_type,
+            self.format_type,
+            self.live_stride,
+            self.live_offset,
+            self.uninitialised,
+        )
+
+    def pairs(self, dtype: DType, shape: tuple[int, ...]) -> Attributes:
+        """The attributes of a dataset that holds such a tensor."""
+        yield b"Type", Type.TENSOR
+        yield b"DataType", dtype.code
+        yield b"DeviceType", self.device_type
+        yield b"FormatType", self.format_type
+        yield b"Stride", _contiguous_stride(shape)
+        if dtype.named:
+            yield b"TorchDType", dtype.name
+        if self.live_stride is not None:
+            yield b"LiveStride", tuple(self.live_stride)
+        if self.live_offset:
+            yield b"LiveOffset", (self.live_offset,)
+        if self.uninitialised:
+            yield b"Uninitialised", 1
 
 
 class Template:
@@ -114,3 +167,11 @@ def put_attributes(dataset: h5d.DatasetID, attributes: Attributes) -> None:
             if array is None:
                 array = _INTS[value] = np.array(value, np.int32)
             h5a.create(dataset, name, _INT32, _SCALAR).write(array, _INT32)
+
+
+def _contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
+    stride, step = [], 1
+    for size in reversed(shape):
+        stride.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(stride))

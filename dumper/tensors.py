@@ -75,6 +75,11 @@ def bits_of(tensor: torch.Tensor) -> np.ndarray:
     return _numpy(plain).view(row.bits)
 
 
+def is_readable(tensor: torch.Tensor) -> bool:
+    """Whether `bits_of` shows the tensor's own memory and copies nothing."""
+    return tensor.is_cpu and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+
+
 def _numpy(tensor: torch.Tensor) -> np.ndarray:
     # Not tensor.numpy(): it makes the live storage unresizable for good, and out= then fails.
     return np.from_dlpack(tensor)

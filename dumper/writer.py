@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import h5py
@@ -28,7 +30,14 @@ from . import dtypes
 from .journal import JournaledFile
 from .layout import COMFORT, FORMAT_VERSION, Type
 from .room import Room, free_bytes
-from .templates import LIBVER, Attributes, Templates, put_attributes
+from .templates import (
+    LIBVER,
+    Attributes,
+    Template,
+    Templates,
+    TensorAttributes,
+    put_attributes,
+)
 
 FLUSH_EVERY = 64
 """Records between two flushes."""
@@ -37,7 +46,7 @@ FLUSH_SECONDS = 0.5
 """Or this much time, whichever is first."""
 
 MEMORY = 1 << 30
-"""Default bound in bytes on copies of values that wait to be written."""
+"""Default bound in bytes on the copy of a value."""
 
 _LARGE = 1 << 16  # bytes; less is written by HDF5 itself
 _PARENTS = h5p.create(h5p.LINK_CREATE)
@@ -56,10 +65,11 @@ class Writer:
     """Writes one dump file.
 
     path: replaced if it exists. environment: what the reader needs to know of the run, as JSON
-    values. memory: bound in bytes on copies that wait to be written. free: tells the free bytes of
-    the disk. Errors of the file system come as OSError, those of HDF5 as h5py raises them.
+    values. memory: bytes of a value that may be copied at once; who stores more brings it in
+    `parts`. free: tells the free bytes of the disk. Errors of the file system come as OSError,
+    those of HDF5 as h5py raises them.
 
-    Attributes: `records` done, `bytes` of tensor values stored.
+    Attributes: `memory`, `records` done, `bytes` of tensor values stored.
     """
 
     wants_values = True  # what only counts sizes (estimate.py) does not
@@ -72,6 +82,7 @@ class Writer:
         free: Callable[[str], int] = free_bytes,
     ) -> None:
         self.path = path
+        self.memory = memory
         self.records = 0
         self.bytes = 0
         self._file = None
@@ -123,25 +134,43 @@ class Writer:
 
         They may be memory of the model, which may be written as soon as this returns.
         """
-
-        def described() -> Attributes:
-            yield b"Type", Type.TENSOR
-            yield b"DataType", dtype.code
-            yield b"DeviceType", attributes.device_type
-            yield b"FormatType", attributes.format_type
-            yield b"Stride", _contiguous_stride(bits.shape)
-            if dtype.named:
-                yield b"TorchDType", dtype.name
-            if attributes.live_stride is not None:
-                yield b"LiveStride", tuple(attributes.live_stride)
-            if attributes.live_offset:
-                yield b"LiveOffset", (attributes.live_offset,)
-            if attributes.uninitialised:
-                yield b"Uninitialised", 1
-
         key = (dtype.name, bits.shape, *attributes.key())
+        described = partial(attributes.pairs, dtype, bits.shape)
         self._dataset(path, key, self._types[dtype.name], bits, described)
         self.bytes += bits.nbytes
+
+    def parts(
+        self,
+        path: str,
+        shape: tuple[int, ...],
+        parts: Iterable[np.ndarray],
+        dtype: dtypes.DType,
+        attributes: TensorAttributes,
+    ) -> None:
+        """Store one tensor, whose elements come in order in several arrays.
+
+        Each may be overwritten when the next one is asked for.
+        """
+        size = math.prod(shape) * dtype.bits.itemsize
+        self._take(size + _OVERHEAD)
+        kind = self._types[dtype.name]
+        described = partial(attributes.pairs, dtype, shape)
+        template = self._templates.get(
+            (dtype.name, shape, *attributes.key(), None), kind, shape, 0, described
+        )
+        ir, below = self._copy(path, template)
+        start = at = self._place(ir, below, template, kind, np.zeros(1, dtype.bits))
+        try:
+            for part in parts:
+                flat = part.reshape(-1).view(np.uint8)
+                self._raw.write_large(at, flat)
+                at += len(flat)
+            if at - start != size:
+                raise ValueError(f"{at - start} bytes came for a tensor of {size}")
+        except BaseException:
+            ir.unlink(below)  # whoever lists it as left out must not leave half of it in
+            raise
+        self.bytes += size
 
     def argument(
         self, path: str, kind: Type, value: np.ndarray, dtype_name: str | None = None
@@ -275,17 +304,27 @@ class Writer:
         self._take(size + _OVERHEAD)
         large = size > _LARGE
         template = self._templates.get(key, kind, values.shape, 0 if large else size, attributes)
-        ir, below = self._split(path)
         if size and not large:
             template.dataset.write(h5s.ALL, h5s.ALL, values, mtype=kind)
-        h5o.copy(template.file, template.name, ir, below, lcpl=_PARENTS)
-        self._new.append(path)
+        ir, below = self._copy(path, template)
         if large:
             flat = values.reshape(-1)
-            # HDF5 gives a dataset its place when the first value is written.
-            dataset = h5d.open(ir, below)
-            dataset.write(_ONE, template.first, flat[:1], mtype=kind)
-            self._raw.write_large(dataset.get_offset(), flat.view(np.uint8))
+            at = self._place(ir, below, template, kind, flat[:1])
+            self._raw.write_large(at, flat.view(np.uint8))
+
+    def _copy(self, path: str, template: Template) -> tuple[h5g.GroupID, bytes]:
+        ir, below = self._split(path)
+        h5o.copy(template.file, template.name, ir, below, lcpl=_PARENTS)
+        self._new.append(path)
+        return ir, below
+
+    def _place(
+        self, ir: h5g.GroupID, below: bytes, template: Template, kind: h5t.TypeID, first: np.ndarray
+    ) -> int:
+        """Where in the file a dataset's values belong: HDF5 decides at the first one's write."""
+        dataset = h5d.open(ir, below)
+        dataset.write(_ONE, template.first, first, mtype=kind)
+        return dataset.get_offset()
 
     def _split(self, path: str) -> tuple[h5g.GroupID, bytes]:
         """The open group of a path's IR, and the path below it."""
@@ -308,45 +347,3 @@ class Writer:
         except OSError:
             self._full = True
             raise
-
-
-class TensorAttributes:
-    """What a tensor was besides its values.
-
-    live_stride: None when it was contiguous. live_offset: in its storage, in elements.
-    uninitialised: some of it was never written.
-    """
-
-    __slots__ = ("device_type", "format_type", "live_stride", "live_offset", "uninitialised")
-
-    def __init__(
-        self,
-        device_type: int,
-        format_type: int,
-        live_stride: tuple[int, ...] | None,
-        live_offset: int = 0,
-        uninitialised: bool = False,
-    ) -> None:
-        self.device_type = device_type
-        self.format_type = format_type
-        self.live_stride = live_stride
-        self.live_offset = live_offset
-        self.uninitialised = uninitialised
-
-    def key(self) -> tuple:
-        """All of it, to look up what was made for equal ones."""
-        return (
-            self.device_type,
-            self.format_type,
-            self.live_stride,
-            self.live_offset,
-            self.uninitialised,
-        )
-
-
-def _contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
-    stride, step = [], 1
-    for size in reversed(shape):
-        stride.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(stride))

@@ -409,3 +409,20 @@ def test_the_demos_step_is_unchanged(device: str, tmp_path: Path) -> None:
             assert same(one.detach(), other.detach()) and same(one.grad, other.grad)
         buffers = zip(plain.model.buffers(), dumped.model.buffers(), strict=True)
         assert all(same(one, other) for one, other in buffers)
+
+
+@pytest.mark.parametrize("memory", [0, 100, 1000, 10**6])
+def test_copies_are_made_in_parts(memory: int, device: str, tmp_path: Path) -> None:
+    t = torch.arange(6000.0).reshape(20, 300).to(device)
+    path = tmp_path / "x.h5"
+    with dumper(use_dump=True, dump_path=path, memory=memory):
+        t.t().neg()
+        t[:, ::2].exp()
+        torch.complex(t, t).conj().sin()
+    with open_dump(path) as dump:
+        assert dump.omitted == ()
+        at = {r.ir: r for r in dump.records}
+        np.testing.assert_array_equal(at["neg"].inputs[0].read(), t.cpu().t())
+        np.testing.assert_array_equal(at["exp"].inputs[0].read(), t.cpu()[:, ::2])
+        taken = next(i for r in dump.records if r.ir in ("sin", "clone") for i in r.inputs)
+        np.testing.assert_array_equal(taken.read(), torch.complex(t, t).conj().cpu().resolve_conj())

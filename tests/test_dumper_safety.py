@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 import textwrap
@@ -250,3 +251,100 @@ def test_ctrl_c_reaches_the_step_and_finishes_the_file(tmp_path: Path) -> None:
     done = run_python(script)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "25", done.stderr
+
+
+@pytest.mark.parametrize("fault", ["abort", "segfault", "exit"])
+def test_a_crash_inside_an_op_leaves_what_came_before(fault: str, tmp_path: Path) -> None:
+    """At most the last 64 records are lost; a crash in backward is a crash in an op as well."""
+    path = tmp_path / "x.h5"
+    script = f"""
+        import ctypes, os, torch, dumper
+        faults = {{
+            "abort": os.abort, "segfault": lambda: ctypes.string_at(0), "exit": lambda: os._exit(3)
+        }}
+        class Crashes(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x.clone()
+            @staticmethod
+            def backward(ctx, grad):
+                faults[{fault!r}]()
+        with torch.utils.dumper(use_dump=True, dump_path={str(path)!r}):
+            x = torch.ones(3, requires_grad=True)
+            y = x
+            for _ in range(150):
+                y = y * 1
+            Crashes.apply(y).sum().backward()
+    """
+    done = run_python(script)
+    died = {"abort": -signal.SIGABRT, "segfault": -signal.SIGSEGV, "exit": 3}
+    assert done.returncode == died[fault], done.stderr
+    with open_dump(path) as dump:
+        assert dump.finished is False and dump.skipped == []
+        assert len(dump.records) >= 150 - 64
+        assert [record.seqid for record in dump.records] == list(range(1, len(dump.records) + 1))
+
+
+def test_a_child_that_ends_as_a_process_does_leaves_the_file_alone(tmp_path: Path) -> None:
+    """HDF5 closes its files at exit, in a forked child too, where they are the parent's."""
+    path = tmp_path / "x.h5"
+    script = f"""
+        import os, sys, torch, dumper
+        with torch.utils.dumper(use_dump=True, dump_path={str(path)!r}):
+            x = torch.zeros(30)
+            for _ in range(100):
+                x = x + 1
+            child = os.fork()
+            if not child:
+                for _ in range(300):
+                    x = x + 1
+                sys.exit(0)  # leaves the context too
+            assert os.waitpid(child, 0)[1] == 0
+            for _ in range(100):
+                x = x + 1
+    """
+    done = run_python(script)
+    assert done.returncode == 0, done.stderr
+    with open_dump(path) as dump:
+        assert dump.finished and dump.skipped == []
+        values = [record.outputs[0].read()[0] for record in dump.by_ir["add_Tensor"]]
+        assert values == list(range(1, 201))
+
+
+def test_a_childs_end_does_not_unlock_its_parents_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    script = f"""
+        import os
+        from dumper.writer import Writer
+        writer = Writer({str(path)!r}, {{}})
+        if not os.fork():
+            writer.abandon()
+            os._exit(0)
+        os.wait()
+        try:
+            Writer({str(path)!r}, {{}})
+        except BlockingIOError as error:
+            print(error.strerror)
+        writer.close()
+    """
+    done = run_python(script)
+    assert done.stdout.strip() == "another process is writing this file", done.stderr
+    with open_dump(path) as dump:
+        assert dump.finished
+
+
+def test_a_folder_that_cannot_be_written_costs_the_dump_only(tmp_path: Path) -> None:
+    folder = tmp_path / "closed"
+    folder.mkdir()
+    script = f"""
+        import os, torch, dumper
+        folder = {str(folder)!r}
+        context = torch.utils.dumper(use_dump=True, dump_path=folder + "/x.h5")
+        with context:
+            os.rmdir(folder)  # root may write anywhere, so the folder goes
+            print(torch.ones(2).sum().item())
+    """
+    done = run_python(script)
+    assert (done.returncode, done.stdout.strip()) == (0, "2.0"), done.stderr
+    assert done.stderr.count("recording stopped at /ones/1") == 1
+    assert "No such file or directory" in done.stderr
