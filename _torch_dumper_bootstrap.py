@@ -83,7 +83,19 @@ def _dumper(
     dump_path: str | os.PathLike[str] | None = None,
     load_file_path: str | os.PathLike[str] | None = None,
     load_with_acl_dump: bool = False,
-    **choice: object,
+    *,
+    ops=None,
+    modules=None,
+    phases=None,
+    steps=None,
+    ranks=None,
+    sides=("input", "output"),
+    level: str = "op",
+    views: str = "skip",
+    max_bytes: int | None = None,
+    estimate: bool = False,
+    model=None,
+    memory: int = 1 << 30,
 ):
     """Context manager around one training step: dump every op to an HDF5 file, or replay one.
 
@@ -99,8 +111,14 @@ def _dumper(
     dump_path: file to write; a folder or None (the working directory) gets a time-stamped file.
     load_file_path: file to load from.
     load_with_acl_dump: dump the loaded ops on the device through ACL too.
-    choice: what is recorded: ops, modules, phases, steps, ranks, sides, level, views, max_bytes,
-        estimate, model, memory. `help(dumper.dumper)` tells of each.
+    ops, modules: patterns of IR names and of module paths to record.
+    phases, steps, ranks, sides: which of these to record.
+    level: op, call or module: the boundary whose tensors are kept.
+    views: skip or dump the results of views.
+    max_bytes: of tensor data in one file.
+    estimate: run the step, write nothing, print what a dump would take.
+    model: a module, or several by name, to be named before they are called.
+    memory: bytes of a value that are copied at once.
 
     Raises ImportError if package dumper or something it needs cannot be imported.
     `msaccucmp compare` compares two such files.
@@ -117,7 +135,18 @@ def _dumper(
         dump_path=dump_path,
         load_file_path=load_file_path,
         load_with_acl_dump=load_with_acl_dump,
-        **choice,
+        ops=ops,
+        modules=modules,
+        phases=phases,
+        steps=steps,
+        ranks=ranks,
+        sides=sides,
+        level=level,
+        views=views,
+        max_bytes=max_bytes,
+        estimate=estimate,
+        model=model,
+        memory=memory,
     )
 
 
