@@ -88,10 +88,11 @@ class Tracker:
         self._last_step = 0
 
     def new_step(self) -> None:
-        """Count API calls from 0 again. Graphs of steps before the last one are forgotten."""
+        """Count API calls from 0 again. Graphs of steps before the last one are forgotten.
+
+        Whatever thread says so: nothing here may ask for a node's number, which is the caller's.
+        """
         self._counts = {}
-        if not self.finished:
-            self._close()
         old = self._last_step
         self._ends = self._ends[old:]
         self._scopes = [_NOWHERE, *self._scopes[old + 1 :]]

@@ -192,6 +192,32 @@ def test_a_thread_that_outlives_a_step(path: str, tmp_path: Path) -> None:
     assert found == [("ones", 0, 0), ("full", 0, 1), ("ones", 2, 0), ("full", 2, 1)]
 
 
+def test_a_step_that_ends_is_none_of_a_threads_business(tmp_path: Path) -> None:
+    """Its nodes are numbered by itself, however many the thread that counts steps has made."""
+    go, done = threading.Semaphore(0), threading.Semaphore(0)
+
+    def work() -> None:
+        x = torch.ones(2, requires_grad=True)
+        y = x.exp()
+        done.release()
+        go.acquire()
+        y.sin().sum().backward()
+
+    for _ in range(1000):  # the numbers here are past those of the thread
+        torch.ones(2, requires_grad=True).cos()
+    with dumper(use_dump=True, dump_path=tmp_path / "x.h5") as dump:
+        thread = threading.Thread(target=work)
+        thread.start()
+        done.acquire()
+        torch.ones(2, requires_grad=True).cos()
+        dump.step()
+        go.release()
+        thread.join()
+    with opened(tmp_path / "x.h5") as found:
+        inner = [r for r in found.records if r.entry.thread and r.entry.node == "SinBackward0"]
+        assert inner and {r.entry.api for r in inner} == {"torch.Tensor.sin.0"}
+
+
 class Timeout(Exception):
     """A user's."""
 
