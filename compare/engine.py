@@ -19,13 +19,13 @@ from enum import Enum
 import numpy as np
 
 from dumper.errors import DumpError
-from dumper.index import Stub
+from dumper.index import WITHOUT_DATA, Stub
 from dumper.layout import Type
 from dumper.reader import Dump
 from dumper.stored import Argument, Tensor
 
 from .metrics import Metrics, comparable, compare_arrays
-from .pairing import WITHOUT_DATA, Pair, pair
+from .pairing import Pair, pair
 from .sparse import Whole, coalesced, structure_difference, whole_of
 
 _REMEMBERED = 4096

@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dumper.layout import DEVICE_NAMES
+from dumper.layout import DEVICE_NAMES, VALUES
 from dumper.reader import Dump, Record
 from dumper.stored import Tensor
 
-PHASES = ("forward", "backward", "recompute", "optimizer", "grad", "update")
 HEAVIEST = 10
 """Ops, and modules, in the tables of the heaviest."""
 
@@ -154,7 +153,7 @@ def device_of(tensor: Tensor) -> str:
 
 
 def _module(record: Record) -> str | None:
-    names = _names(record) if record.phase in ("grad", "update") else iter(())
+    names = _names(record) if record.phase in VALUES else iter(())
     return next(names, record.entry.module)
 
 

@@ -17,8 +17,8 @@ import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import NamedTuple
 
-from dumper.index import Stub
-from dumper.layout import Type, unescape
+from dumper.index import VIEW, WITHOUT_DATA, Stub
+from dumper.layout import VALUES, Type, unescape
 from dumper.reader import Record
 from dumper.stored import Argument, Tensor
 
@@ -55,13 +55,6 @@ _DEVICE_BOUND = {
 _PATH = re.compile(r"(?P<record>/[^/]+/[0-9]{1,18})(/(?P<side>input|output)(/.*)?)?", re.DOTALL)
 
 _CPU, _CUDA = 0, 1
-
-VALUES = ("grad", "update")
-"""Phases of the records that are a value of a step, not a call."""
-
-VIEW = "view"
-WITHOUT_DATA = ("meta", "fake")
-"""Reasons of stubs: a tensor the file need not hold, and those that have no values anywhere."""
 
 
 class Pair(NamedTuple):

@@ -15,12 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from dumper.errors import printable
+from dumper.layout import PHASES
 
-from .info import PHASES, Info, Share
+from .info import Info, Share
 from .result import number, share
 from .show import Case, Shown
 from .terminal import WIDE, console
-from .tree import OUTSIDE, Flow, Node, walk
+from .tree import MODEL, OUTSIDE, Flow, Node, walk
 from .verify import Verdict
 
 _FLOWS = 3
@@ -214,7 +215,7 @@ def _heaviest(title: str, what: str, shares: list[tuple[Any, Share]], total: int
     table = _table(title)
     for column in ("records", "tensors", "stored", "share"):
         table.add_column(column, justify="right", no_wrap=True)
-    names = {None: OUTSIDE, "": "(model)"} if what == "module" else {}
+    names = {None: OUTSIDE, "": MODEL} if what == "module" else {}
     for name, found in shares:
         cells = str(found.calls), str(found.tensors), size(found.stored)
         portion = f"{100 * found.stored / total:.1f} %"
@@ -262,7 +263,7 @@ def _place(case: Case) -> Iterator[tuple[str, str]]:
     if entry.api is not None:
         yield "call", entry.api
     if entry.module is not None:
-        yield "module", entry.module or "(model)"
+        yield "module", entry.module or MODEL
     if entry.source is not None:
         yield "source", entry.source
     if entry.node is not None:

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dumper.errors import DumpError
-from dumper.layout import Type
+from dumper.layout import KIND, Type
 from dumper.reader import Record
 from dumper.stored import Argument, Tensor
 
-_KIND = "kind"
 _COO = "sparse_coo"
 _WIDE = {"bfloat16": "float32", "float16": "float32"}
 
@@ -45,7 +44,7 @@ def whole_of(record: Record, side: str, tensor: Tensor) -> Whole | None:
     arguments, tensors = (
         (record.arguments, record.inputs) if side == "input" else (record.results, record.outputs)
     )
-    kind = arguments.get(f"{parent}/{_KIND}") if slash else None
+    kind = arguments.get(f"{parent}/{KIND}") if slash else None
     if kind is None or kind.type != Type.PARTS:
         return None
     parts = {

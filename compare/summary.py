@@ -10,8 +10,9 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
+from dumper.layout import VALUES
+
 from .engine import Row, Status
-from .pairing import VALUES
 
 WORST = 10
 """Rows in the table of those that differ most."""

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dumper.links import SHOWN, Crossing, Links
+from dumper.index import function_of
+from dumper.layout import VALUES
+from dumper.links import Crossing, Links
 from dumper.reader import Dump, Record
 
 OUTSIDE = "(outside of modules)"
@@ -102,7 +104,7 @@ def tree_of(dump: Dump, depth: int, step: int | None = None) -> list[Node]:
     shown = [
         record
         for record in dump.records
-        if record.entry.step == step and record.phase is not None and record.phase not in SHOWN
+        if record.entry.step == step and record.phase is not None and record.phase not in VALUES
     ]
     builder = _Builder(links, depth)
     inside = [record for record in shown if record.entry.module is not None]
@@ -175,12 +177,6 @@ class _Builder:
             entering, leaving = (tuple(map(_flow, side)) for side in boundary)
             parts[phase] = Part(len(part), entering, leaving)
         return parts
-
-
-def function_of(api: str) -> str:
-    """The name of a call without its number."""
-    stem, _, number = api.rpartition(".")
-    return stem if number.isdecimal() else api
 
 
 def short(dtype: str) -> str:

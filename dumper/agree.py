@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from .layout import Type
+from .layout import KIND, Type, member
 from .ops import Argument, Op
-from .parts import KIND, is_plain, parts_of
+from .parts import is_plain, parts_of
 from .reader import Record
 from .replay import scalar_of
 from .stored import Argument as StoredArgument
@@ -117,7 +117,7 @@ def _of_parts(key: str, live: torch.Tensor, record: Record) -> str | None:
     """Tensors made of parts: of one kind, dtype and shape; how many values they hold may differ."""
     try:
         parts = parts_of(live)
-    except (RuntimeError, NotImplementedError):  # a subclass that will not be opened
+    except RuntimeError:  # a subclass that will not be opened
         parts = None
     stored = record.arguments.get(f"{key}/{KIND}")
     if parts is None or stored is None or stored.type != Type.PARTS:
@@ -133,16 +133,16 @@ def _of_list(
     key: str, live: list | tuple, record: Record, shapes: dict[str, tuple[str, tuple]]
 ) -> str | None:
     for i, value in enumerate(live):
-        member = f"{key}/{key}_{i}"
-        is_none = member in record.arguments and member not in shapes
+        name = member(key, i)
+        is_none = name in record.arguments and name not in shapes
         if value is None or is_none:
             if (value is None) != is_none:
-                return f"{member}: recorded {'None' if is_none else 'a tensor'}, live the other"
+                return f"{name}: recorded {'None' if is_none else 'a tensor'}, live the other"
             continue
-        found = _of_tensor(member, value, record, shapes)
+        found = _of_tensor(name, value, record, shapes)
         if found is not None:
             return found
-    behind = f"{key}/{key}_{len(live)}"
+    behind = member(key, len(live))
     if behind in shapes or behind in record.arguments:
         return f"{key}: recorded more than the {len(live)} live members"
     return None

@@ -14,7 +14,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from torch.utils._pytree import tree_map
 
 from .feed import run_on
-from .follow import Calls, Following, followed
+from .follow import Calls, followed, following, replaced
 from .load import described
 from .ops import Op, op_of
 from .record import Call, tensors_in
@@ -130,14 +131,15 @@ def capturing(session: Session) -> Iterator[Tracker]:
 
     Yields the tracker of this thread. Nothing of torch is changed any more afterwards.
     """
-    with ExitStack() as stack:
+    with (
         # Compiled functions run as written inside the context, and compiled again after it. Without
         # this fullgraph=True raises, and what is first run in here stays eager for good.
-        stack.enter_context(torch.compiler.set_stance("force_eager"))
-        stack.enter_context(_deeper())
-        stack.enter_context(Following())
-        stack.enter_context(_threads(session))
-        tracker = stack.enter_context(_this_thread(session))
+        torch.compiler.set_stance("force_eager"),
+        _deeper(),
+        following(),
+        replaced(threading.Thread, "_bootstrap_inner", partial(_captured, session)),
+        _this_thread(session) as tracker,
+    ):
         yield tracker
 
 
@@ -180,10 +182,8 @@ def _this_thread(session: Session) -> Iterator[Tracker]:
     tracker.finished = True
 
 
-@contextmanager
-def _threads(session: Session) -> Iterator[None]:
+def _captured(session: Session, original: Callable[..., None]) -> Callable[..., None]:
     """Modes belong to threads: let every thread that starts in here enter one."""
-    original: Callable[..., None] = threading.Thread._bootstrap_inner
 
     def _bootstrap_inner(thread: threading.Thread) -> None:
         if session.stopped or not session.ours:
@@ -191,12 +191,7 @@ def _threads(session: Session) -> Iterator[None]:
         with _this_thread(session):
             return original(thread)
 
-    threading.Thread._bootstrap_inner = _bootstrap_inner
-    try:
-        yield
-    finally:
-        if threading.Thread._bootstrap_inner is _bootstrap_inner:
-            threading.Thread._bootstrap_inner = original
+    return _bootstrap_inner
 
 
 def _call(op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:

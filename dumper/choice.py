@@ -10,12 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from .layout import SIDES, unescape
-from .scopes import PHASES
+from .layout import PHASES, SIDES, unescape
 
 LEVELS = ("op", "call", "module")
 VIEWS = ("skip", "dump")
-_INPUTS, _OUTPUTS = SIDES
 
 
 @dataclass
@@ -23,7 +21,7 @@ class Choice:
     """The filters of one dump; empty ones let everything pass.
 
     ops: patterns of IR names; a name without its overload will do. modules: patterns of module
-    paths; a plain path covers what is below it. phases: of scopes.PHASES. steps: numbers. sides:
+    paths; a plain path covers what is below it. phases: of layout.PHASES. steps: numbers. sides:
     `input`, `output`. level: at which boundary tensors are kept. views: whether what an op only
     views is stored again. max_bytes: of tensor data in one file.
 
@@ -55,16 +53,6 @@ class Choice:
             raise RuntimeError(f"sides: none is given of {', '.join(SIDES)}")
         if self.max_bytes is not None and not _is_size(self.max_bytes):
             raise RuntimeError(f"max_bytes: {self.max_bytes!r} is no number of bytes")
-
-    @property
-    def inputs(self) -> bool:
-        """Whether inputs are kept."""
-        return _INPUTS in self.sides
-
-    @property
-    def outputs(self) -> bool:
-        """Whether outputs are kept."""
-        return _OUTPUTS in self.sides
 
     def facts(self) -> dict[str, object]:
         """What was chosen, as JSON values; what was left open is not in it."""

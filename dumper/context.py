@@ -179,7 +179,7 @@ class dumper:  # noqa: N801 - the original's name
         self._lifetime.callback(atexit.unregister, self._finish)
         try:
             self._lifetime.enter_context(self._finals.watching())
-            self._resume()
+            self._follow_step()
         except BaseException:
             self._recording.close()
             self._lifetime.close()
@@ -229,10 +229,7 @@ class dumper:  # noqa: N801 - the original's name
         self._session.step = self._step
         for tracker in list(self._session.trackers):
             tracker.new_step()
-        if self._choice.takes_step(self._step):
-            self._resume()
-        else:
-            self._suspend()
+        self._follow_step()
 
     @property
     def done(self) -> bool:
@@ -252,12 +249,16 @@ class dumper:  # noqa: N801 - the original's name
     def _writer(self, path: str, environment: dict) -> Writer:
         return Writer(path, environment, self._memory)
 
+    def _follow_step(self) -> None:
+        """Record the present step, or leave torch alone while it runs."""
+        if self._choice.takes_step(self._step):
+            self._resume()
+        else:
+            self._suspend()
+
     def _resume(self) -> None:
-        """Record from here on, if this step is wanted."""
+        """Record from here on."""
         session, stack = self._session, self._recording
-        if not self._choice.takes_step(self._step):
-            session.paused = True
-            return
         if session.paused:
             session.forget()
             session.paused = False

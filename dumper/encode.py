@@ -16,7 +16,7 @@ import torch
 from .dtypes import BY_NAME
 from .layout import MEMORY_FORMATS, Type
 from .ops import Argument
-from .tensors import TORCH_DTYPES
+from .tensors import TORCH_DTYPES, dtype_name
 
 _NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 
@@ -84,7 +84,7 @@ def _list_entry(
 def _dtype_entry(dtype: torch.dtype) -> tuple[Type, np.ndarray, str | None]:
     row = BY_NAME.get(_NAMES.get(dtype, ""))
     if row is None:  # of a quantized tensor, or newer than the table: known by its name
-        return Type.SCALAR_TYPE, np.array(-1, np.int32), str(dtype).removeprefix("torch.")
+        return Type.SCALAR_TYPE, np.array(-1, np.int32), dtype_name(dtype)
     return Type.SCALAR_TYPE, np.array(row.code, np.int32), row.name if row.named else None
 
 

@@ -15,6 +15,8 @@ import h5py
 import numpy as np
 import torch
 
+from .tensors import dtype_name
+
 
 def describe_run(mode: str) -> dict[str, Any]:
     """Versions, devices and the flags that change numerics. mode: `dump` or `load`."""
@@ -28,7 +30,7 @@ def describe_run(mode: str) -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "threads": torch.get_num_threads(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "default_dtype": dtype_name(torch.get_default_dtype()),
         "matmul_precision": torch.get_float32_matmul_precision(),
         "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
     }

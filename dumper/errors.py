@@ -21,6 +21,11 @@ class DumpError(Exception):
         super().__init__(f"{self.what}\n  where: {self.where}\n  what to do: {self.todo}")
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says in its first line; its kind where it says nothing."""
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
 def printable(text: str) -> str:
     """Make `text` one inert line: control, bidirectional and undecodable characters become
     escapes."""

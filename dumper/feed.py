@@ -15,13 +15,14 @@ import torch
 from .agree import REPLACED
 from .draws import draws
 from .errors import DumpError
+from .layout import member
 from .ops import Op
 from .parts import is_plain
 from .reader import Record
 from .record import tensors_in
 from .replay import Decoder, scalar_of
 from .stored import Tensor
-from .tensors import tensor_of
+from .tensors import dtype_name, tensor_of
 
 
 def given_by(op: Op, values: list[Any], record: Record) -> list[Any]:
@@ -36,7 +37,7 @@ def given_by(op: Op, values: list[Any], record: Record) -> list[Any]:
         if isinstance(live, torch.Tensor):
             given.append(_recorded(key, live, stored, record, decoders))
         elif isinstance(live, (list, tuple)) and any(True for _ in tensors_in(live)):
-            names = (f"{key}/{key}_{i}" for i in range(len(live)))
+            names = (member(key, i) for i in range(len(live)))
             pairs = zip(names, live, strict=True)
             given.append([_recorded(name, one, stored, record, decoders) for name, one in pairs])
         elif scalar is not None and scalar.type in REPLACED:
@@ -105,8 +106,7 @@ def run_on(
 def _as_drawn(op: Op, computed: Any, record: Record) -> None:
     """Give results the recorded values, where the file has them."""
     stored = {tensor.name: tensor for tensor in record.outputs}
-    results = (computed,) if len(op.returns) == 1 else tuple(computed or ())
-    for key, result in zip(op.returns, results, strict=True):
+    for key, result in op.named_results(computed):
         if not (isinstance(result, torch.Tensor) and is_plain(result) and key in stored):
             continue
         if stored[key].shape == tuple(result.shape):
@@ -176,7 +176,7 @@ class Boundary:
 
     def number_of(self, live: torch.Tensor, name: str | None) -> int | None:
         """Which entering value a tensor of unknown origin is: by name, else by shape in order."""
-        dtype, shape = str(live.dtype).removeprefix("torch."), tuple(live.shape)
+        dtype, shape = dtype_name(live.dtype), tuple(live.shape)
         for number, uses in self._uses.items():
             record, key = uses[0]
             if name is not None and record.entry.names.get(key) == name:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -90,29 +90,31 @@ def followed(tracker: Tracker) -> Iterator[None]:
         _local.mode = None
 
 
-class Following(ExitStack):
-    """Context manager: the replacements in torch that serve every followed thread."""
+@contextmanager
+def replaced(owner: Any, name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+    """Let `make(original)` stand for `owner.name`."""
+    original = getattr(owner, name)
+    ours = make(original)
+    setattr(owner, name, ours)
+    try:
+        yield
+    finally:
+        if getattr(owner, name) is ours:  # else somebody replaced it since
+            setattr(owner, name, original)
 
-    def __enter__(self) -> Following:
-        super().__enter__()
-        checkpoint = torch.utils.checkpoint
-        self._replace(nn.Module, "__call__", _module_call)
-        self._replace(torch.autograd, "_engine_run_backward", _engine_run)
-        self._replace(checkpoint, "_checkpoint_without_reentrant_generator", _without_reentrant)
-        self._replace(checkpoint, "CheckpointFunction", _Reentrant)
-        self._replace(torch.jit._trace, "_trace_impl", _unfollowed)
-        return self
 
-    def _replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        original = getattr(owner, name)
-        ours = make(original)
-        setattr(owner, name, ours)
-
-        def restore() -> None:
-            if getattr(owner, name) is ours:  # else somebody replaced it since
-                setattr(owner, name, original)
-
-        self.callback(restore)
+@contextmanager
+def following() -> Iterator[None]:
+    """The replacements in torch that serve every followed thread."""
+    checkpoint = torch.utils.checkpoint
+    with (
+        replaced(nn.Module, "__call__", _module_call),
+        replaced(torch.autograd, "_engine_run_backward", _engine_run),
+        replaced(checkpoint, "_checkpoint_without_reentrant_generator", _without_reentrant),
+        replaced(checkpoint, "CheckpointFunction", _Reentrant),
+        replaced(torch.jit._trace, "_trace_impl", _unfollowed),
+    ):
+        yield
 
 
 def _module_call(original: Callable[..., Any]) -> Callable[..., Any]:

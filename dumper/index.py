@@ -12,6 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 
+def function_of(api: str) -> str:
+    """The name of a call without its number."""
+    stem, _, number = api.rpartition(".")
+    return stem if number.isdecimal() else api
+
+
 class Stub(NamedTuple):
     """A tensor that is described only. reason: `view`, `meta`, `max_bytes` or why it is opaque."""
 
@@ -21,8 +27,12 @@ class Stub(NamedTuple):
     reason: str
 
 
-BY_CHOICE = ("view", "meta", "fake", "arrives later", "lazy")
-"""Reasons of stubs by which nothing is lost."""
+VIEW, LIMIT, LATER, LAZY = "view", "max_bytes", "arrives later", "lazy"
+WITHOUT_DATA = ("meta", "fake")
+"""Reasons of stubs: a tensor the file need not hold, or not yet, and those without values."""
+
+BY_CHOICE = (VIEW, *WITHOUT_DATA, LATER, LAZY)
+"""Reasons by which nothing is lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,15 @@ FORMAT_VERSION = 1
 
 SIDES = ("input", "output")
 
+VALUES = ("grad", "update")
+"""Phases, and IRs, of records that are a value and no call."""
+
+PHASES = ("forward", "backward", "recompute", "optimizer", *VALUES)
+"""All phases, as people read them."""
+
+KIND = "kind"
+"""Name of the text beside the parts of a tensor that says what they make up."""
+
 
 class Type(IntEnum):
     """The `Type` attribute. 0-18 are the original producer's; from 100 on they are ours."""
@@ -95,6 +104,20 @@ def ir_name(qualified: str, overload: str) -> str:
     namespace, _, base = qualified.partition("::")
     name = base if namespace == "aten" else qualified
     return escape(f"{name}_{overload}" if overload not in ("", "default") else name)
+
+
+def member(key: str, i: int) -> str:
+    """The name of the i-th tensor of a list; `key` may be such a name itself."""
+    return f"{key}/{key.rpartition('/')[2]}_{i}"
+
+
+def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of contiguous data of a shape, in elements."""
+    stride, step = [], 1
+    for size in reversed(shape):
+        stride.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(stride))
 
 
 def record_path(ir: str, seqid: int) -> str:

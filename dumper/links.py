@@ -13,10 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from .layout import VALUES
 from .reader import Record
-
-SHOWN = ("grad", "update")
-"""Phases of records that show a value instead of making one."""
 
 
 class Place(NamedTuple):
@@ -105,7 +103,7 @@ def _is_input(key: str) -> bool:
 
 def _made(record: Record) -> Iterator[tuple[int, str]]:
     """(value, key) of what a record made: outputs that were not among its inputs."""
-    if record.phase in SHOWN:
+    if record.phase in VALUES:
         return
     values = record.entry.values
     given = {value for key, value in values.items() if _is_input(key)}
@@ -118,6 +116,6 @@ def _used(record: Record) -> Iterator[tuple[int, str]]:
     """(value, key) of what a record took in, once each."""
     seen: set[int] = set()
     for key, value in record.entry.values.items():
-        if (_is_input(key) or record.phase in SHOWN) and value not in seen:
+        if (_is_input(key) or record.phase in VALUES) and value not in seen:
             seen.add(value)
             yield value, key

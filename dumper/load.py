@@ -19,15 +19,16 @@ from typing import Any, NamedTuple
 import torch
 
 from .agree import Agreement
-from .errors import DumpError, warn
+from .errors import DumpError, first_line, warn
 from .feed import Boundary, drawn_shape, given_by, mask_of
-from .index import Stub
+from .index import VIEW
+from .layout import VALUES, member
 from .match import Matcher
 from .names import Names
 from .ops import Op
 from .parts import is_plain
 from .reader import Dump, Record
-from .record import VIEW, tensors_in
+from .record import stub_of, tensors_in
 from .recording import CallKey, Fact, Live, Recording
 from .scopes import Scope
 from .stored import Tensor
@@ -68,7 +69,7 @@ class Loader:
         self._values = {
             (record.phase, name, record.entry.step or 0): record.seqid
             for record in dump.records
-            if record.phase in ("grad", "update")
+            if record.phase in VALUES
             for name in record.entry.names.values()
         }
         self._recording = Recording(dump.records)
@@ -131,7 +132,7 @@ class Loader:
 
     def failed(self, feed: Feed, error: Exception) -> None:
         """The op would not run on what it was given; it runs as it came."""
-        reason = f"it raised on recorded inputs: {_first_line(error)}"
+        reason = f"it raised on recorded inputs: {first_line(error)}"
         with self._lock:
             if feed.record is not None:
                 self.matched -= 1
@@ -152,9 +153,8 @@ class Loader:
                         self._storages.written(tensor, numbers.get(f"output/{key}", feed.inside))
             if op.is_view:
                 return
-            results = (result,) if len(op.returns) == 1 else tuple(result or ())
             written = {id(t) for i in op.written for t in tensors_in(values[i])}
-            for name, value in zip(op.returns, results, strict=True):
+            for name, value in op.named_results(result):
                 for key, tensor in _members(name, value):
                     if id(tensor) not in written and is_plain(tensor):
                         number = numbers.get(f"output/{key}", feed.inside)
@@ -229,7 +229,7 @@ class Loader:
             if op.is_view:  # its input is only described, and it runs live in any case
                 self.matched += 1
                 return feed
-            reason = error.what if isinstance(error, DumpError) else _first_line(error)
+            reason = error.what if isinstance(error, DumpError) else first_line(error)
             self._note(feed.live, f"its inputs cannot be read: {reason}", feed.inside)
             return feed._replace(record=None)
         self.matched += 1
@@ -294,23 +294,11 @@ class Loader:
 
 def described(op: Op, result: Any) -> dict[str, list[Any]]:
     """Stubs of a view op's results, as the index has them."""
-    results = (result,) if len(op.returns) == 1 else tuple(result or ())
-    found: dict[str, list[Any]] = {}
-    for name, value in zip(op.returns, results, strict=True):
-        for key, tensor in _members(name, value):
-            plain = is_plain(tensor)
-            stub = Stub(
-                str(tensor.dtype).removeprefix("torch."),
-                tuple(tensor.shape) if plain else (),
-                tensor.stride() if plain else None,
-                VIEW,
-            )
-            found[f"output/{key}"] = list(stub)
-    return found
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__
+    return {
+        f"output/{key}": stub_of(tensor, VIEW)
+        for name, value in op.named_results(result)
+        for key, tensor in _members(name, value)
+    }
 
 
 def _named(op: Op, values: list[Any]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -323,6 +311,6 @@ def _members(key: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
         yield key, value
     elif isinstance(value, (list, tuple)):
-        for i, member in enumerate(value):
-            if isinstance(member, torch.Tensor):
-                yield f"{key}/{key}_{i}", member
+        for i, tensor in enumerate(value):
+            if isinstance(tensor, torch.Tensor):
+                yield member(key, i), tensor

@@ -17,6 +17,8 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from .tensors import storage_of
+
 _WRAPPERS = frozenset(("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"))
 
 
@@ -56,11 +58,8 @@ class Names:
     def of_tensor(self, tensor: torch.Tensor) -> str | None:
         """The name of the parameter or buffer that this tensor is, or is a whole view of."""
         with torch._C.DisableTorchFunction():
-            try:
-                storage = tensor.untyped_storage()
-            except (NotImplementedError, RuntimeError):  # sparse and other kinds have none
-                return None
-            return self.of_storage(storage._cdata, tensor)
+            storage = storage_of(tensor)
+            return None if storage is None else self.of_storage(storage._cdata, tensor)
 
     def of_storage(self, address: int, tensor: torch.Tensor) -> str | None:
         """`of_tensor` where the address of the tensor's live storage is known."""
@@ -119,22 +118,17 @@ class Names:
             if known is None or known[0]() is not module:
                 self._modules[id(module)] = weakref.ref(module), _join(label, _plain(root, name))
         for name, tensor in (*root.named_parameters(), *root.named_buffers()):
-            self._add_tensor(_join(label, _plain(root, name)), tensor)
-
-    def _add_tensor(self, name: str, tensor: torch.Tensor) -> None:
-        if is_lazy(tensor):
-            self._lazy = True
-            return
-        try:
-            storage = tensor.untyped_storage()
-        except (NotImplementedError, RuntimeError):
-            return
-        known = self._storages.get(storage._cdata, ())
-        entry = (weakref.ref(storage), tensor.storage_offset(), tensor.numel(), name)
-        place = entry[1:3]
-        kept = [old for old in known if old[0]() is not None and old[1:3] != place]
-        same = [old for old in known if old[0]() is not None and old[1:3] == place]
-        self._storages[storage._cdata] = [*kept, *(same[:1] or [entry])]
+            if is_lazy(tensor):
+                self._lazy = True
+                continue
+            storage = storage_of(tensor)
+            if storage is None or self.of_storage(storage._cdata, tensor) is not None:
+                continue  # it has none, or is known: a root is looked through at each call
+            known = self._storages.get(storage._cdata, ())
+            entry = (weakref.ref(storage), tensor.storage_offset(), tensor.numel())
+            alive = [old for old in known if old[0]() is not None]
+            named = (*entry, _join(label, _plain(root, name)))
+            self._storages[storage._cdata] = [*alive, named]
 
     def _alive(self) -> Iterator[tuple[str, nn.Module]]:
         for label, ref in list(self._roots.items()):

@@ -9,6 +9,7 @@ and `Tensor?[]` lists hold None.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -136,6 +137,11 @@ class Op:
         for argument in self.arguments[len(args) :]:
             values.append(kwargs.get(argument.name, argument.default))
         return values
+
+    def named_results(self, result: Any) -> Iterator[tuple[str, Any]]:
+        """What a call returned, by the names that records give its results."""
+        results = (result,) if len(self.returns) == 1 else tuple(result or ())
+        return zip(self.returns, results, strict=True)
 
     def call(self, values: list[Any]) -> Any:
         """Call the op on values in schema order."""

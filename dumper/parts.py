@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .errors import DumpError
-
-KIND = "kind"
-"""Name of the text among the parts."""
+from .errors import DumpError, first_line
+from .tensors import dtype_name
 
 _COMPRESSED = {
     torch.sparse_csr: ("crow_indices", "col_indices"),
@@ -69,7 +67,7 @@ def parts_of(tensor: torch.Tensor) -> Parts | None:
         sizes, strides = plain._nested_tensor_size(), plain._nested_tensor_strides()
         offsets = plain._nested_tensor_storage_offsets()
         found = {"values": plain.values(), "sizes": sizes, "strides": strides, "offsets": offsets}
-        return Parts({"kind": "nested", "dtype": _name(tensor.dtype), "shape": None}, found)
+        return Parts({"kind": "nested", "dtype": dtype_name(tensor.dtype), "shape": None}, found)
     return None
 
 
@@ -89,11 +87,7 @@ def _quantized(tensor: torch.Tensor) -> Parts | None:
 def _facts(kind: str, tensor: torch.Tensor) -> dict[str, Any]:
     # A jagged tensor's ragged size is a symbol, not a number.
     shape = [int(size) if isinstance(size, int) else str(size) for size in tensor.shape]
-    return {"kind": kind, "dtype": _name(tensor.dtype), "shape": shape}
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+    return {"kind": kind, "dtype": dtype_name(tensor.dtype), "shape": shape}
 
 
 def assemble(facts: dict[str, Any], parts: dict[str, torch.Tensor], path: str) -> torch.Tensor:
@@ -131,9 +125,10 @@ def assemble(facts: dict[str, Any], parts: dict[str, torch.Tensor], path: str) -
                 parts["values"], parts["sizes"], parts["strides"], parts["offsets"]
             )
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
-        reason = str(error).partition("\n")[0] or type(error).__name__
         raise DumpError(
-            f"these parts do not make a {kind} tensor ({reason})", path, "dump the op again"
+            f"these parts do not make a {kind} tensor ({first_line(error)})",
+            path,
+            "dump the op again",
         ) from None
     raise DumpError(
         f"a tensor of kind {kind!r} is not made again from a file",

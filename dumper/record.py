@@ -22,18 +22,19 @@ from .choice import Choice
 from .draws import STATE, device_of, draws, own_generator, state_of
 from .dtypes import DType
 from .encode import encode, json_bytes
-from .layout import SIDES, Type, escape, record_path
+from .errors import first_line
+from .index import LATER, LAZY, LIMIT, VIEW
+from .layout import KIND, SIDES, Type, escape, member, record_path
 from .names import Names
 from .ops import Argument, Op
-from .parts import KIND, is_plain, parts_of
+from .parts import is_plain, parts_of
 from .scopes import Scope
-from .tensors import Unstorable, attributes_of, bits_of, is_readable, row_of
+from .tensors import Unstorable, attributes_of, bits_of, dtype_name, is_readable, row_of
 from .values import Storage, StoredValues, grown, is_blank, key_of, made_blank, seen_again
 from .writer import TensorAttributes, Writer
 
 _NONE = np.zeros((), np.int8)
-VIEW, LIMIT, LATER, LAZY = "view", "max_bytes", "arrives later", "lazy"
-"""Why a tensor is described only."""
+INPUT, OUTPUT = SIDES
 
 
 class Call:
@@ -88,7 +89,7 @@ class Recorder:
         self._choice = choice
         self._names = names
         self._values = StoredValues()
-        self._tables: dict[str, int] = {}
+        self._irs: set[str] = set()  # whose schema is in the file
         self._scopes = 0
         self.omitted = 0
         self.first_omitted: str | None = None
@@ -103,15 +104,14 @@ class Recorder:
         call.kept = choice.takes(call.op.ir, call.phase, call.scope.module)
         if not call.kept:
             return
-        if choice.max_bytes is not None and self._writer.bytes >= choice.max_bytes:
-            call.reason = LIMIT
+        self._limit(call)
         if choice.level != "op":
             call.owner = _owner(choice.level, call)
-        base = f"{call.path}/{SIDES[0]}"
         wrote = False
         for argument, value in zip(call.op.arguments, call.values, strict=True):
-            wrote |= self._argument(call, base, argument.key, argument, value)
-        if call.reason is None and choice.inputs:
+            wrote |= self._argument(call, INPUT, argument.key, argument, value)
+        if call.reason is None and INPUT in choice.sides:
+            base = f"{call.path}/{INPUT}"
             if draws(call.op, call.values) and not own_generator(call.values):
                 state = state_of(device_of(call.op, call.values))
                 self._writer.argument(f"{base}/{STATE}", Type.GENERATOR, state)
@@ -127,31 +127,28 @@ class Recorder:
                     grown(self._values.of(tensor), tensor)
                 else:
                     self._written(tensor, call.owner)
-        results = (result,) if len(op.returns) == 1 else tuple(result or ())
-        if op.blank:
-            self._made_blank(op, results)
+        results = list(op.named_results(result))
+        for key, made in results:
+            if key in op.blank and isinstance(made, torch.Tensor):
+                made_blank(self._values.of(made), made)
         if op.arrives_later and not op.waits(call.values):
-            self._arriving(tensors_in([*results, *(call.values[i] for i in op.written)]))
+            self._arriving(tensors_in([result, *(call.values[i] for i in op.written)]))
             call.reason = call.reason or LATER
         if not call.kept:
             return
-        base = f"{call.path}/{SIDES[1]}"
-        for key, value in zip(op.returns, results, strict=True):
-            call.wrote |= self._argument(call, base, key, None, value)
-        for i in op.silent_outputs:
-            call.wrote |= self._argument(call, base, op.arguments[i].key, None, call.values[i])
+        results += [(op.arguments[i].key, call.values[i]) for i in op.silent_outputs]
+        for key, value in results:
+            call.wrote |= self._argument(call, OUTPUT, key, None, value)
 
     def value(self, phase: str, seqid: int, step: int, name: str, tensor: torch.Tensor) -> None:
         """Store a named tensor as a record of its own: IR and phase are `grad` or `update`."""
         if not self._choice.takes(phase, phase, name.rpartition(".")[0]):
             return
         call = Call(_Value(phase), [], seqid, (phase, Scope(None, None, None), None), step, 0)
-        if self._choice.max_bytes is not None and self._writer.bytes >= self._choice.max_bytes:
-            call.reason = LIMIT
+        self._limit(call)
         key = escape(name)
         call.names[key] = name
-        base = f"{call.path}/{SIDES[1]}"
-        call.wrote = self._tensor(call, base, key, tensor, final=True)
+        call.wrote = self._tensor(call, OUTPUT, key, tensor, final=True)
         self.done(call)
 
     def done(self, call: Call) -> None:
@@ -160,7 +157,7 @@ class Recorder:
             return
         if self._loading and not call.wrote:
             # Old readers count the records of an IR by their groups.
-            self._writer.group(f"{call.path}/{SIDES[1]}")
+            self._writer.group(f"{call.path}/{OUTPUT}")
         line = [f'{{"seqid":{call.seqid},"ir":{self._ir(call.op)},"phase":"{call.phase}"']
         if number := self._scope(call.scope):
             line.append(f'"call":{number}')
@@ -182,7 +179,7 @@ class Recorder:
     def leaving(self, tensor: torch.Tensor) -> None:
         """A tensor leaves the call or module that made it: store it, if it waits for that."""
         storage = self._values.of(tensor)
-        if storage is not None and storage.waiting:
+        if storage is not None:
             self._settle(storage, tensor)
 
     def omit(self, path: str, reason: str) -> None:
@@ -191,17 +188,23 @@ class Recorder:
         self.omitted += 1
         self._writer.line("omitted", json.dumps({"path": path, "reason": reason}))
 
+    def _limit(self, call: Call) -> None:
+        """Where the file holds as much as it may, the record is described only."""
+        limit = self._choice.max_bytes
+        if limit is not None and self._writer.bytes >= limit:
+            call.reason = LIMIT
+
     def _argument(
-        self, call: Call, base: str, key: str, argument: Argument | None, value: Any
+        self, call: Call, side: str, key: str, argument: Argument | None, value: Any
     ) -> bool:
         """Store one argument or result; False where nothing stands for it in the file."""
         if isinstance(value, torch.Tensor):
-            return self._tensor(call, base, key, value)
+            return self._tensor(call, side, key, value)
         if isinstance(value, (list, tuple)) and _holds_tensors(value, argument):
-            return self._list(call, base, key, value)
-        if call.reason is not None or (argument is not None and not self._choice.inputs):
+            return self._list(call, side, key, value)
+        if call.reason is not None or (argument is not None and INPUT not in self._choice.sides):
             return False
-        path = f"{base}/{key}"
+        path = f"{call.path}/{side}/{key}"
         if value is None:
             if argument is None or not argument.has_default or argument.default is None:
                 return False
@@ -214,78 +217,65 @@ class Recorder:
         self._writer.argument(path, *encoded)
         return True
 
-    def _list(self, call: Call, base: str, key: str, values: list[torch.Tensor | None]) -> bool:
-        path, wrote = f"{base}/{key}", False
-        stored = call.reason is None and self._side(base)
+    def _list(self, call: Call, side: str, key: str, values: list[torch.Tensor | None]) -> bool:
+        wrote, stored = False, call.reason is None and side in self._choice.sides
         if not values and stored:
-            self._writer.group(path)
+            self._writer.group(f"{call.path}/{side}/{key}")
             wrote = True
         for i, value in enumerate(values):
-            member = f"{key}/{key.rpartition('/')[2]}_{i}"
+            name = member(key, i)
             if isinstance(value, (list, tuple)):
-                wrote |= self._list(call, base, member, value)
+                wrote |= self._list(call, side, name, value)
             elif value is not None:
-                wrote |= self._tensor(call, base, member, value)
+                wrote |= self._tensor(call, side, name, value)
             elif stored:
-                self._writer.argument(f"{base}/{member}", Type.NONE, _NONE)
+                self._writer.argument(f"{call.path}/{side}/{name}", Type.NONE, _NONE)
                 wrote = True
         return wrote
 
-    def _side(self, base: str) -> bool:
-        return self._choice.inputs if base.endswith(SIDES[0]) else self._choice.outputs
-
     def _tensor(
-        self, call: Call, base: str, key: str, tensor: torch.Tensor, final: bool = False
+        self, call: Call, side: str, key: str, tensor: torch.Tensor, final: bool = False
     ) -> bool:
-        path = f"{base}/{key}"
-        side = base[base.rindex("/") + 1 :]
-        storage = self._values.of(tensor)
+        """Store one tensor; False where it is described only. final: it belongs to no call."""
         place = f"{side}/{key}"
+        path = f"{call.path}/{place}"
+        storage = self._values.of(tensor)
         if isinstance(tensor, UninitializedTensorMixin):  # of a lazy module: no shape even
-            call.stubs[place] = [_name(tensor.dtype), [], None, LAZY]
+            call.stubs[place] = [dtype_name(tensor.dtype), [], None, LAZY]
             return False
         if not is_plain(tensor):
-            return self._parts(call, base, key, tensor)
+            return self._parts(call, side, key, tensor)
         if storage is not None:
             call.numbers[place] = storage.value
             name = self._names.of_storage(storage.address, tensor)
-            if name is not None and side == SIDES[0]:
+            if name is not None and side == INPUT:
                 call.names[key] = name
-        if not self._side(base):
+        if side not in self._choice.sides:
             return False
         if call.reason is not None:
-            call.stubs[place] = _stub(tensor, call.reason)
+            call.stubs[place] = stub_of(tensor, call.reason)
             return False
         try:
-            row, attributes = row_of(tensor), attributes_of(tensor)
-            attributes.uninitialised = blank = is_blank(storage, tensor)
+            row, attributes = row_of(tensor), self._attributes(storage, tensor)
             digest = None
             if storage is not None and storage.volatile:
                 digest = hashlib.blake2b(bits_of(tensor), digest_size=16).digest()
                 self._values.changed(storage, key_of(tensor, attributes.format_type), digest)
                 call.numbers[place] = storage.value
-            seen_as = key_of(tensor, attributes.format_type, blank, digest)
-            is_output = side == SIDES[1]
-            if call.owner is not None and storage is not None and not final:
-                if is_output:
-                    if not self._is_old(call, storage):
-                        storage.maker = call.owner
-                        storage.waiting.append((seen_as, path))
-                    return False
-                if storage.maker == call.owner:
-                    return False
-                if storage.waiting:
-                    self._settle(storage, tensor)
+            seen_as = key_of(tensor, attributes.format_type, attributes.uninitialised, digest)
+            inside = call.owner is not None and storage is not None and not final
+            if inside and self._stays_inside(call, side, tensor, storage, (seen_as, path)):
+                return False
             earlier = self._values.find(storage, seen_as)
             if earlier is not None:
                 self._writer.same(path, earlier)
                 return True
-            if self._only_viewed(call, storage, is_output) and not final:
-                call.stubs[place] = _stub(tensor, VIEW)
+            if self._only_viewed(call, storage, side) and not final:
+                call.stubs[place] = stub_of(tensor, VIEW)
                 return False
             self._store(path, tensor, row, attributes, call.scope.module)
         except Unstorable as reason:
-            call.stubs[place] = _stub(tensor, str(reason))
+            call.stubs[place] = stub_of(tensor, str(reason))
             if not reason.expected:
                 self.omit(path, str(reason))
             return False
@@ -294,41 +284,69 @@ class Recorder:
             self._settle(storage, tensor)
         return True
 
-    def _only_viewed(self, call: Call, storage: Storage | None, is_output: bool) -> bool:
+    def _attributes(self, storage: Storage | None, tensor: torch.Tensor) -> TensorAttributes:
+        attributes = attributes_of(tensor)
+        attributes.uninitialised = is_blank(storage, tensor)
+        return attributes
+
+    def _stays_inside(
+        self,
+        call: Call,
+        side: str,
+        tensor: torch.Tensor,
+        storage: Storage,
+        output: tuple[tuple, str],
+    ) -> bool:
+        """Whether a tensor does not cross the boundary that is wanted, or not yet.
+
+        output: key and path of a result, which waits until its value leaves.
+        """
+        if side == OUTPUT:
+            if not self._is_old(call, storage):
+                storage.maker = call.owner
+                storage.waiting.append(output)
+            return True
+        if storage.maker == call.owner:
+            return True
+        self._settle(storage, tensor)
+        return False
+
+    def _only_viewed(self, call: Call, storage: Storage | None, side: str) -> bool:
         """Whether this is a view op's tensor, which the file need not have.
 
         Ops that may copy instead (`reshape` in inference mode) are views only where they did not.
         """
         if not call.op.is_view or self._choice.views == "dump" or storage is None:
             return False
-        return not is_output or self._is_old(call, storage)
+        return side == INPUT or self._is_old(call, storage)
 
     def _is_old(self, call: Call, storage: Storage) -> bool:
         """Whether an output is an unwritten argument's memory."""
         return call.op.is_view and any(
             number == storage.value
             for place, number in call.numbers.items()
-            if place.startswith(SIDES[0])
+            if place.startswith(INPUT)
         )
 
-    def _parts(self, call: Call, base: str, key: str, tensor: torch.Tensor) -> bool:
+    def _parts(self, call: Call, side: str, key: str, tensor: torch.Tensor) -> bool:
+        place = f"{side}/{key}"
+        path = f"{call.path}/{place}"
         try:
             parts = parts_of(tensor)
-        except (RuntimeError, NotImplementedError) as error:  # a subclass that will not be opened
+        except RuntimeError as error:  # a subclass that will not be opened
             parts = None
-            self.omit(f"{base}/{key}", str(error).partition("\n")[0])
+            self.omit(path, first_line(error))
         if parts is None:
-            side = base[base.rindex("/") + 1 :]
             fake = type(tensor).__name__ == "FakeTensor" or tensor.is_meta
             reason = "fake" if fake else f"opaque: {type(tensor).__name__}, {tensor.layout}"
-            call.stubs[f"{side}/{key}"] = _stub(tensor, reason)
+            call.stubs[place] = stub_of(tensor, reason)
             if not fake:
-                self.omit(f"{base}/{key}", reason)
+                self.omit(path, reason)
             return False
-        if call.reason is None and self._side(base):
-            self._writer.argument(f"{base}/{key}/{KIND}", Type.PARTS, json_bytes(parts.facts))
+        if call.reason is None and side in self._choice.sides:
+            self._writer.argument(f"{path}/{KIND}", Type.PARTS, json_bytes(parts.facts))
         for name, part in parts.tensors.items():
-            self._tensor(call, base, f"{key}/{name}", part)
+            self._tensor(call, side, f"{key}/{name}", part)
         return True
 
     def _settle(self, storage: Storage, tensor: torch.Tensor) -> None:
@@ -340,9 +358,7 @@ class Recorder:
                 self._writer.same(path, earlier)
                 continue
             output = seen_again(tensor, seen_as)
-            attributes = attributes_of(output)
-            attributes.uninitialised = is_blank(storage, output)
-            self._store(path, output, row_of(output), attributes, None)
+            self._store(path, output, row_of(output), self._attributes(storage, output), None)
             self._values.stored(storage, seen_as, path)
 
     def _store(
@@ -371,15 +387,10 @@ class Recorder:
                 if storage is not None:
                     storage.volatile = True
 
-    def _made_blank(self, op: Op, results: tuple) -> None:
-        for key, result in zip(op.returns, results, strict=True):
-            if key in op.blank and isinstance(result, torch.Tensor):
-                made_blank(self._values.of(result), result)
-
     def _ir(self, op: Op) -> str:
         """The IR name as JSON; its schema goes to the file at its first use."""
-        if op.ir not in self._tables:
-            self._tables[op.ir] = 0
+        if op.ir not in self._irs:
+            self._irs.add(op.ir)
             self._writer.line("ops", json.dumps({"ir": op.ir, "schema": op.schema}))
         return json.dumps(op.ir)
 
@@ -413,7 +424,7 @@ def _memories(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         return
     try:
         parts = parts_of(tensor)
-    except (RuntimeError, NotImplementedError):
+    except RuntimeError:
         return
     for part in parts.tensors.values() if parts else ():
         yield from _memories(part)
@@ -426,20 +437,14 @@ def _owner(level: str, call: Call) -> object:
     return call.phase, call.seqid if name is None else name
 
 
-def _stub(tensor: torch.Tensor, reason: str) -> list[Any]:
+def stub_of(tensor: torch.Tensor, reason: str) -> list[Any]:
     """[dtype, shape, stride, reason] of a tensor whose values are not stored."""
-    plain = tensor.layout is torch.strided and not tensor.is_nested
-    dtype = _name(tensor.dtype)
-    shape = (
-        [size if isinstance(size, int) else str(size) for size in tensor.shape]
-        if (not tensor.is_nested or is_plain(tensor))
-        else []
-    )
-    return [dtype, shape, list(tensor.stride()) if plain else None, reason]
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+    shape, stride = [], None
+    if not tensor.is_nested:  # a jagged size is a symbol, not a number
+        shape = [size if isinstance(size, int) else str(size) for size in tensor.shape]
+        if tensor.layout is torch.strided:
+            stride = list(tensor.stride())
+    return [dtype_name(tensor.dtype), shape, stride, reason]
 
 
 def _holds_tensors(value: list | tuple, argument: Argument | None) -> bool:

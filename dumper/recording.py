@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from .index import function_of
+from .layout import VALUES
 from .reader import Record
 
 LOOK_AHEAD = 16
 """Items of a queue that are looked at, from its first and from the one after the last taken."""
-
-_VALUES = ("grad", "update")
 
 
 class Fact(NamedTuple):
@@ -90,7 +90,7 @@ class Recording:
     """The records of one file as they are sought."""
 
     def __init__(self, records: Iterable[Record]) -> None:
-        found = [record for record in records if record.phase not in _VALUES]
+        found = [record for record in records if record.phase not in VALUES]
         highest = max((record.seqid for record in found), default=0)
         self.indexed = any(record.phase is not None for record in found)
         # A whole run bears nearly every number up to its last.
@@ -122,7 +122,7 @@ class Recording:
         call = CallKey(entry.step, entry.thread, entry.phase, entry.api)
         if call not in self.calls:
             self.calls[call] = []
-            opening = (*call[:3], entry.module, name_of(entry.api))
+            opening = (*call[:3], entry.module, function_of(entry.api))
             self._openings.setdefault(opening, Queue()).append(call)
         self.calls[call].append(record)
         self._in_call.setdefault((call, record.ir), Queue()).append(record)
@@ -133,7 +133,7 @@ class Recording:
 
     def openings(self, live: Live) -> Queue:
         """Calls of the live call's name in its module and phase."""
-        key = (live.step, live.thread, live.phase, live.module, name_of(live.api))
+        key = (live.step, live.thread, live.phase, live.module, function_of(live.api))
         return self._openings.get(key, _EMPTY)
 
     def outside(self, live: Live) -> Queue:
@@ -175,11 +175,6 @@ class Recording:
                     elif side == "input" and number not in made:
                         found.setdefault(number, []).append((record, key))
         return found
-
-
-def name_of(api: str | None) -> str:
-    """The name of a call without its number."""
-    return "" if api is None else api.rpartition(".")[0]
 
 
 _EMPTY = Queue()

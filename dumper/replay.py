@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import torch
 
 from .draws import STATE, device_of, drawing_from
-from .errors import DumpError
+from .errors import DumpError, first_line
 from .index import Stub
-from .layout import MEMORY_FORMATS, Type
+from .layout import KIND, MEMORY_FORMATS, Type, member
 from .ops import Argument, Op, op_of, overload_named
-from .parts import KIND, assemble
+from .parts import assemble
 from .reader import Record
 from .stored import Argument as StoredArgument
 from .stored import Tensor
@@ -77,7 +77,7 @@ def _generator(op: Op, record: Record, values: list[Any]) -> AbstractContextMana
 
 def _no_state(record: Record, device: torch.device, error: Exception) -> DumpError:
     return DumpError(
-        f"the recorded random state is none of device {device} ({_first_line(error)})",
+        f"the recorded random state is none of device {device} ({first_line(error)})",
         record.path,
         "run it on the device it was recorded on",
     )
@@ -102,7 +102,7 @@ class Decoder:
             stored = record.arguments.get(key)
             is_empty = stored is not None and stored.type == Type.VEC_TENSOR
             if members or is_empty:
-                return [self._value(member) for member in members]
+                return [self._value(name) for name in members]
             if stored is None and argument.type.startswith("List") and not argument.has_default:
                 return []  # the original wrote nothing for one
         recorded = record.arguments.get(key)
@@ -143,8 +143,8 @@ class Decoder:
     def _members(self, key: str) -> list[str]:
         """Names of the members of a tensor list, in order."""
         found: list[str] = []
-        while (member := f"{key}/{key}_{len(found)}") in self._known:
-            found.append(member)
+        while (name := member(key, len(found))) in self._known:
+            found.append(name)
         return found
 
     def _value(self, key: str) -> torch.Tensor | None:
@@ -166,7 +166,7 @@ class Decoder:
             )
         except (MemoryError, RuntimeError, ValueError) as error:
             raise DumpError(
-                f"this tensor cannot be laid out as it was ({_first_line(error)})",
+                f"this tensor cannot be laid out as it was ({first_line(error)})",
                 stored.path,
                 "run it where there is memory enough; else the file is damaged",
             ) from None
@@ -220,7 +220,3 @@ def scalar_of(recorded: StoredArgument) -> Any:
     if recorded.type == Type.OPT_MEM_FMT:
         return getattr(torch, MEMORY_FORMATS[value])
     return value
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__

@@ -21,11 +21,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from .index import function_of
 from .names import Names
 from .source import user_line
 
 FORWARD, BACKWARD, OPTIMIZER, RECOMPUTE = "forward", "backward", "optimizer", "recompute"
-PHASES = (FORWARD, BACKWARD, OPTIMIZER, RECOMPUTE, "grad", "update")
 
 _now = torch._C._autograd._get_sequence_nr
 _NO_NUMBER = 2**64 - 1  # of the nodes that accumulate gradients
@@ -116,7 +116,7 @@ class Tracker:
             return BACKWARD, self._here(), None
         if self.in_optimizer:
             return OPTIMIZER, self._here(), None
-        starting = self._api is not None and self._api.rpartition(".")[0] in _STARTERS
+        starting = self._api is not None and function_of(self._api) in _STARTERS
         return BACKWARD if starting else FORWARD, self._here(), None
 
     def enter_call(self, name: str) -> bool:
@@ -221,10 +221,14 @@ class Tracker:
             if self._api is not None:
                 scope = self._scope = Scope(self._api, module, source)
             else:  # op by op, since each may stand on a line of its own
-                key = (module, source)
-                scope = self._plain.get(key)
-                if scope is None:
-                    scope = self._plain[key] = Scope(None, module, source)
+                scope = self._outside(module, source)
+        return scope
+
+    def _outside(self, module: str | None, source: str | None) -> Scope:
+        """The one scope of a module's ops outside of any call, for each line."""
+        scope = self._plain.get((module, source))
+        if scope is None:
+            scope = self._plain[module, source] = Scope(None, module, source)
         return scope
 
     def _close(self) -> None:
@@ -265,11 +269,7 @@ class Tracker:
         name = None if variable is None else self.names.of_tensor(variable)
         if name is None:
             return _NOWHERE
-        key = (name.rpartition(".")[0], None)
-        scope = self._plain.get(key)
-        if scope is None:
-            scope = self._plain[key] = Scope(None, *key)
-        return scope
+        return self._outside(name.rpartition(".")[0], None)
 
 
 def _tensors(result: Any) -> list[torch.Tensor]:

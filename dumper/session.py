@@ -96,9 +96,8 @@ class Session:
         """Store what a call was given."""
         self._guarded(call.path, lambda recorder: recorder.inputs(call))
 
-    def outputs(self, call: Call, result: Any, computed: Any = None) -> None:
+    def outputs(self, call: Call, result: Any) -> None:
         """Store what a call made."""
-
         self.calls += 1
 
         def write(recorder: Recorder) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from h5py import h5d, h5g, h5s, h5t
 
-from . import dtypes, layout
+from . import dtypes, errors, layout
 from .errors import DumpError
 from .facts import Facts, Headers, is_bfloat16
 
@@ -367,4 +367,5 @@ def _as_text(raw: np.ndarray) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0].strip("'\" ") or type(error).__name__
+    """What HDF5 says, without the quotes that a KeyError puts around it."""
+    return errors.first_line(error).strip("'\" ") or type(error).__name__

@@ -18,7 +18,7 @@ import numpy as np
 from h5py import h5a, h5d, h5f, h5p, h5s, h5t
 
 from .dtypes import DType
-from .layout import Type
+from .layout import Type, contiguous_stride
 
 LIBVER = ("v108", "v110")
 
@@ -74,7 +74,7 @@ class TensorAttributes:
         yield b"DataType", dtype.code
         yield b"DeviceType", self.device_type
         yield b"FormatType", self.format_type
-        yield b"Stride", _contiguous_stride(shape)
+        yield b"Stride", contiguous_stride(shape)
         if dtype.named:
             yield b"TorchDType", dtype.name
         if self.live_stride is not None:
@@ -167,11 +167,3 @@ def put_attributes(dataset: h5d.DatasetID, attributes: Attributes) -> None:
             if array is None:
                 array = _INTS[value] = np.array(value, np.int32)
             h5a.create(dataset, name, _INT32, _SCALAR).write(array, _INT32)
-
-
-def _contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
-    stride, step = [], 1
-    for size in reversed(shape):
-        stride.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(stride))

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from . import dtypes
-from .layout import DEVICE_CODES
+from .layout import DEVICE_CODES, contiguous_stride
 from .writer import TensorAttributes
 
 TORCH_DTYPES: dict[str, torch.dtype] = {
@@ -30,6 +30,21 @@ _C10_DEVICES = (
     "cpu cuda mkldnn opengl opencl ideep hip fpga maia xla vulkan metal xpu mps meta hpu ve lazy "
     "ipu mtia privateuseone"
 ).split()
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """torch's name of a dtype, as files have it: `float32`."""
+    return str(dtype).removeprefix("torch.")
+
+
+def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """The memory of a tensor; None for a tensor that has none of its own (sparse)."""
+    if tensor.layout is not torch.strided:
+        return None
+    try:
+        return tensor.untyped_storage()
+    except RuntimeError:
+        return None
 
 
 class Unstorable(Exception):
@@ -124,11 +139,11 @@ def tensor_of(
     """
     dtype = TORCH_DTYPES[name]
     if stride is None:
-        stride = _contiguous(bits.shape)
+        stride = contiguous_stride(bits.shape)
     if len(stride) != bits.ndim or min((*stride, offset), default=0) < 0:
         raise ValueError(f"no tensor of shape {bits.shape} has stride {stride}, offset {offset}")
     memory = bits.reshape(-1)
-    if offset or stride != _contiguous(bits.shape):
+    if offset or stride != contiguous_stride(bits.shape):
         memory = np.zeros(offset + _reach(bits.shape, stride), bits.dtype)
         if bits.size:
             # Not torch: where elements share memory it refuses; numpy writes equal values twice.
@@ -136,14 +151,6 @@ def tensor_of(
             np.lib.stride_tricks.as_strided(memory[offset:], bits.shape, steps)[...] = bits
     flat = _with_dtype(memory, dtype).to(device, copy=True)
     return flat.as_strided(bits.shape, stride, offset)
-
-
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    steps, step = [], 1
-    for size in reversed(shape):
-        steps.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(steps))
 
 
 def _reach(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from .blank import Blank, span
+from .tensors import storage_of
 
 _VIEWS = 1024
 """Places of one storage that are remembered; windows sliding over a long tensor have no end."""
@@ -68,11 +69,8 @@ class StoredValues:
 
     def of(self, tensor: torch.Tensor) -> Storage | None:
         """The entry of the tensor's storage; None for a tensor that has none (sparse)."""
-        if tensor.layout is not torch.strided:
-            return None
-        try:
-            live = tensor.untyped_storage()
-        except (NotImplementedError, RuntimeError):
+        live = storage_of(tensor)
+        if live is None:
             return None
         storage = self._storages.get(live._cdata)
         if storage is None:
@@ -83,16 +81,15 @@ class StoredValues:
         if not storage.volatile and tensor.is_cpu and not live.resizable():
             storage.volatile = True
             if storage.paths:  # numpy came to share it since: what it holds now, nobody can tell
-                self._last += 1
-                storage.value, storage.paths = self._last, {}
+                self._renumber(storage)
+                storage.paths = {}
         return storage
 
     def written(self, tensor: torch.Tensor, maker: Any = None) -> Storage | None:
         """Note that an op wrote `tensor`: what is stored of its storage is past values now."""
         storage = self.of(tensor)
         if storage is not None:
-            self._last += 1
-            storage.value = self._last
+            self._renumber(storage)
             storage.maker = maker
             storage.paths = {}
             storage.digests = {}
@@ -104,9 +101,13 @@ class StoredValues:
     def changed(self, storage: Storage, key: tuple, digest: bytes) -> None:
         """Note what bytes a volatile storage shows at `key`: others than before are a new value."""
         if storage.digests.setdefault(key, digest) != digest:
-            self._last += 1
-            storage.value = self._last
+            self._renumber(storage)
             storage.digests = {key: digest}
+
+    def _renumber(self, storage: Storage) -> None:
+        """What the storage holds is another value than before."""
+        self._last += 1
+        storage.value = self._last
 
     def find(self, storage: Storage | None, key: tuple) -> str | None:
         """The dataset that holds this very value with these very attributes, if any."""

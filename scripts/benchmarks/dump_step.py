@@ -11,23 +11,16 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 import dumper
 from benchmarks import gpt_step
+from benchmarks.gpt_step import seconds
 
 MB = 1e6
 FOUR_MB = 1 << 20  # float32 elements
-
-
-def seconds(run: Callable[[], object]) -> float:
-    """How long one call takes."""
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
 
 
 def wide(folder: Path, count: int) -> dict[str, float]:

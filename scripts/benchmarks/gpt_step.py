@@ -22,15 +22,18 @@ PLAIN_RUNS = 7
 
 
 class Block(nn.Module):
-    """A causal transformer block with scaled_dot_product_attention."""
+    """A causal transformer block with scaled_dot_product_attention.
 
-    def __init__(self, width: int, heads: int) -> None:
+    after_mlp: modules behind the second linear layer of its MLP (a dropout).
+    """
+
+    def __init__(self, width: int, heads: int, *after_mlp: nn.Module) -> None:
         super().__init__()
         self.heads = heads
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), *after_mlp
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
