@@ -11,9 +11,11 @@ import resource
 import statistics
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
+from torch import nn
 
 import dumper
 from benchmarks import gpt_step
@@ -21,32 +23,46 @@ from benchmarks.gpt_step import seconds
 
 MB = 1e6
 FOUR_MB = 1 << 20  # float32 elements
+ROUNDS = 10
 
 
 def wide(folder: Path, count: int) -> dict[str, float]:
-    """Ops on tensors of 4 MB: time that dumping adds, and of a plain write of as many bytes."""
-    x = torch.ones(FOUR_MB)
+    """Linear layers whose tensors are of 4 MB, forward and backward: time that dumping adds, and
+    that of a plain write of as many bytes."""
+    width = 1024
+    layers = nn.Sequential(*(nn.Linear(width, width) for _ in range(count)))
+    x = torch.ones(FOUR_MB).reshape(width, width)
 
     def step() -> None:
-        for _ in range(count):
-            x.mul(1.5)
+        layers.zero_grad()
+        layers(x).sum().backward()
+
+    dumps = [folder / f"{i}.h5" for i in range(1 + ROUNDS)]
 
     def dumped(path: Path) -> None:
         with dumper.dumper(use_dump=True, dump_path=path):
             step()
-
-    step()
-    plain = seconds(step)
-    dumped(folder / "first.h5")
-    elapsed = seconds(lambda: dumped(folder / "second.h5"))
-    block, blocks = os.urandom(1 << 22), (folder / "second.h5").stat().st_size >> 22
 
     def write() -> None:
         with open(folder / "plain", "wb", buffering=0) as file:
             for _ in range(blocks):
                 file.write(block)
 
-    return {"dumped_s": elapsed - plain, "plain_write_s": seconds(write)}
+    step()
+    dumped(dumps[0])
+    block, blocks = os.urandom(1 << 22), dumps[0].stat().st_size >> 22
+    added, written = [], []
+    for i, path in enumerate(dumps[1:]):
+        # Memory that a deleted file gave back is filled faster than memory never used: whoever
+        # comes first has it, so each comes first in turn.
+        if i % 2:
+            written.append(seconds(write))
+        added.append(seconds(partial(dumped, path)) - seconds(step))
+        if not i % 2:
+            written.append(seconds(write))
+        (folder / "plain").unlink()
+        path.unlink()
+    return {"dumped_s": statistics.median(added), "plain_write_s": statistics.median(written)}
 
 
 def small(folder: Path, count: int) -> dict[str, float]:
