@@ -24,6 +24,7 @@ from dumper.layout import Type
 from dumper.reader import Dump
 from dumper.stored import Argument, Tensor
 
+from .custom import Custom
 from .metrics import Metrics, comparable, compare_arrays
 from .pairing import Pair, pair
 from .sparse import Whole, coalesced, structure_difference, whole_of
@@ -61,6 +62,19 @@ class Status(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Options:
+    """What is asked of a comparison.
+
+    divergence: the Kullback-Leibler divergence, which costs as much as all else, is wanted. first:
+    how many elements of each tensor are compared, 0 for all. custom: algorithms of the user's own.
+    """
+
+    divergence: bool = True
+    first: int = 0
+    custom: tuple[Custom, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One row of the result. What there is nothing to say of is None."""
 
@@ -76,6 +90,7 @@ class Row:
     metrics: Metrics | None
     reasons: tuple[str, ...] = ()
     phase: str | None = None
+    custom: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -87,7 +102,7 @@ class _Known:
     arguments: dict[tuple, str] = field(default_factory=dict)
 
 
-def compare_dumps(mine: Dump, golden: Dump) -> Iterator[Row]:
+def compare_dumps(mine: Dump, golden: Dump, options: Options = Options()) -> Iterator[Row]:
     """Compare everything that pairs, in the order of my seqids; unpaired things have rows too."""
     pairs = pair(
         mine.records,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,23 @@ _HUGE, _TINY = 1e150, 1e-150
 """Outside these float64 squares overflow or vanish."""
 
 
+class Ulp(NamedTuple):
+    """Distance in units in the last place: how many numbers of the dtype lie between. above_one:
+    share of the elements that are more than one apart."""
+
+    greatest: int
+    mean: float
+    above_one: float
+
+
+class Worst(NamedTuple):
+    """The element that differs most. index: by dimension. mine, golden: Python numbers."""
+
+    index: tuple[int, ...]
+    mine: bool | int | float | complex
+    golden: bool | int | float | complex
+
+
 @dataclass(frozen=True, slots=True)
 class Metrics:
     """The metrics of one pair of tensors; None where a metric is not defined.
@@ -35,13 +53,17 @@ class Metrics:
     exact: share of the elements that are equal. mine, golden: (mean, population standard
     deviation). same_nonfinite, mine_nonfinite, golden_nonfinite, other_nonfinite: how many
     positions are NaN or infinite: alike on both sides, on one only, on both but not alike.
+    nan, infinite: how many positions are NaN, or infinite, in mine only, in golden only, in both.
+    ulp: None for what is no float. worst: the element that differs most, None where none does.
+    reach: greatest magnitude of mine and golden, NaN aside. kullback_leibler: None also where it
+    was not asked for.
     """
 
     cosine: float | None
     max_absolute: float
     accumulated_relative: float
     relative_euclidean: float
-    kullback_leibler: float
+    kullback_leibler: float | None
     mine: tuple[float, float]
     golden: tuple[float, float]
     mean_absolute: float
@@ -54,6 +76,11 @@ class Metrics:
     mine_nonfinite: int = 0
     golden_nonfinite: int = 0
     other_nonfinite: int = 0
+    nan: tuple[int, int, int] = (0, 0, 0)
+    infinite: tuple[int, int, int] = (0, 0, 0)
+    ulp: Ulp | None = None
+    worst: Worst | None = None
+    reach: tuple[float, float] = (0.0, 0.0)
 
 
 def comparable(mine: str, golden: str) -> bool:

@@ -3,8 +3,8 @@
 1. A GPT step, every op, against msprobe's `tensor` task at level L1 on the same step: time added
    for each recorded tensor, at most a third of msprobe's for each of its files. Recorded is every
    input and output of every op, also one that is stored as a link.
-2. A step of linear layers, all tensors of 4 MB: the file grows at 60 % of the rate of one plain
-   write of as many bytes.
+2. A step of wide layers, tensors of 4 and 16 MB, and one where every tensor is of 4 MB: the file
+   grows at 60 % of the rate of one plain write of as many bytes.
 3. Small ops: the last tenth or twentieth at 80 % of the first one's rate, memory flat.
 4. Copies that wait to be written: peak memory over the plain step's, at most the setting.
 5. A dumper that is disabled, before and after: 1 % of the step.
@@ -33,7 +33,7 @@ _THIRD, _GROWTH, _STEADY, _OFF = 1 / 3, 0.6, 0.8, 1.01
 
 
 def cases(folder: Path, quick: bool) -> list[Case]:
-    """Six cases, small ones when quick. Raises Missing without msprobe."""
+    """Seven cases, small ones when quick. Raises Missing without msprobe."""
     packages = _msprobe()
     layers = 1 if quick else 6
     wide = 4 if quick else 64
@@ -45,7 +45,8 @@ def cases(folder: Path, quick: bool) -> list[Case]:
         found = run(GPT, side, folder / side, layers, packages=path)
         return (found["dumped_s"] - found["plain_s"]) / found["recorded"] * 1e3
 
-    wide_step = _Both(lambda: run(STEP, "wide", folder / "wide", wide // 4))
+    wide_step = _Both(lambda: run(STEP, "wide", folder / "wide", wide // 16 or 1))
+    square = _Both(lambda: run(STEP, "square", folder / "square", wide // 4))
     steady = _Both(lambda: run(STEP, "small", folder / "small", small))
     memory = _Both(lambda: run(STEP, "memory", folder / "memory", wide))
     off = _Both(lambda: run(STEP, "off", folder / "off", layers))
@@ -59,11 +60,19 @@ def cases(folder: Path, quick: bool) -> list[Case]:
             "ms a recorded tensor",
         ),
         Case(
-            "wide linear layers",
-            f"{wide // 4} layers of 4 MB",
+            "wide layers",
+            f"{wide // 8 or 2} layers, tensors of 4 and 16 MB",
             "plain write / 0.6",
             lambda: wide_step.ours("dumped_s"),
             lambda: wide_step.theirs("plain_write_s") / _GROWTH,
+            "s",
+        ),
+        Case(
+            "wide layers, the smallest",
+            f"{wide // 4} layers, tensors of 4 MB",
+            "plain write / 0.6",
+            lambda: square.ours("dumped_s"),
+            lambda: square.theirs("plain_write_s") / _GROWTH,
             "s",
         ),
         Case(

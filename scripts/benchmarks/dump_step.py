@@ -1,4 +1,4 @@
-"""One process of the dump benchmark: python dump_step.py wide|small|memory|off FOLDER SIZE.
+"""One process of the dump benchmark: python dump_step.py wide|square|small|memory|off FOLDER SIZE.
 
 Prints one line of JSON.
 """
@@ -11,6 +11,7 @@ import resource
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -26,12 +27,24 @@ FOUR_MB = 1 << 20  # float32 elements
 ROUNDS = 10
 
 
-def wide(folder: Path, count: int) -> dict[str, float]:
-    """Linear layers whose tensors are of 4 MB, forward and backward: time that dumping adds, and
-    that of a plain write of as many bytes."""
-    width = 1024
-    layers = nn.Sequential(*(nn.Linear(width, width) for _ in range(count)))
-    x = torch.ones(FOUR_MB).reshape(width, width)
+def wide(folder: Path, blocks: int) -> dict[str, float]:
+    """Wide layers, 1024 to 4096 and back, so tensors of 4 and 16 MB: see `_beside_plain`."""
+    layers = [(nn.Linear(1024, 4096), nn.GELU(), nn.Linear(4096, 1024)) for _ in range(blocks)]
+    return _beside_plain(folder, nn.Sequential(*(layer for block in layers for layer in block)))
+
+
+def square(folder: Path, count: int) -> dict[str, float]:
+    """Layers whose tensors are all of 4 MB: see `_beside_plain`."""
+    return _beside_plain(folder, nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(count))))
+
+
+def _beside_plain(folder: Path, layers: nn.Module) -> dict[str, float]:
+    """Time that dumping adds to forward and backward, and that of a plain write of as many bytes.
+
+    Memory that a deleted file gave back is filled ten times faster than memory never used: each
+    file is deleted before the next is begun, so that both sides have the former.
+    """
+    x = torch.ones(FOUR_MB).reshape(1024, 1024)
 
     def step() -> None:
         layers.zero_grad()
@@ -43,25 +56,24 @@ def wide(folder: Path, count: int) -> dict[str, float]:
         with dumper.dumper(use_dump=True, dump_path=path):
             step()
 
-    def write() -> None:
-        with open(folder / "plain", "wb", buffering=0) as file:
+    def write(path: Path) -> None:
+        with open(path, "wb", buffering=0) as file:
             for _ in range(blocks):
                 file.write(block)
+
+    def without_file(call: Callable[[Path], None], path: Path) -> float:
+        taken = seconds(partial(call, path))
+        path.unlink()
+        return taken
 
     step()
     dumped(dumps[0])
     block, blocks = os.urandom(1 << 22), dumps[0].stat().st_size >> 22
+    dumps[0].unlink()
     added, written = [], []
-    for i, path in enumerate(dumps[1:]):
-        # Memory that a deleted file gave back is filled faster than memory never used: whoever
-        # comes first has it, so each comes first in turn.
-        if i % 2:
-            written.append(seconds(write))
-        added.append(seconds(partial(dumped, path)) - seconds(step))
-        if not i % 2:
-            written.append(seconds(write))
-        (folder / "plain").unlink()
-        path.unlink()
+    for path in dumps[1:]:
+        written.append(without_file(write, folder / "plain"))
+        added.append(without_file(dumped, path) - seconds(step))
     return {"dumped_s": statistics.median(added), "plain_write_s": statistics.median(written)}
 
 
@@ -129,9 +141,8 @@ def peak() -> int:
 def main() -> None:
     """Measure one thing and print its figures."""
     what, folder, size = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    print(
-        json.dumps({"wide": wide, "small": small, "memory": memory, "off": off}[what](folder, size))
-    )
+    measure = {"wide": wide, "square": square, "small": small, "memory": memory, "off": off}[what]
+    print(json.dumps(measure(folder, size)))
 
 
 if __name__ == "__main__":
