@@ -14,6 +14,7 @@ import click
 
 from .commands.compare import compare
 from .commands.dumps import convert, h5copy, info, show
+from .commands.files import file_compare
 from .program import Program
 
 
@@ -22,7 +23,7 @@ def cli() -> None:
     """Compare, convert and take apart dumps of PyTorch operators."""
 
 
-for _command in (compare, convert, h5copy, info, show):
+for _command in (compare, convert, file_compare, h5copy, info, show):
     cli.add_command(_command)
 
 

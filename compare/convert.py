@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -23,6 +21,8 @@ from dumper.errors import DumpError
 from dumper.layout import unescape
 from dumper.reader import Dump, Record
 from dumper.stored import Tensor
+
+from .whole import check_place, replacing
 
 WIDENED = "float32"
 _TEXT_BYTES = {
@@ -90,25 +90,6 @@ def estimate(tensors: list[tuple[Record, Tensor]], kind: str) -> int:
     return sum(128 + tensor.size * _item_bytes(tensor, kind) for _, tensor in tensors)
 
 
-def check_room(folder: Path, needed: int) -> None:
-    """Make `folder` (0700 if it is missing) and check the free space under it.
-
-    Raises DumpError when it cannot be made or the disk has less than `needed` bytes.
-    """
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        free = shutil.disk_usage(folder).free
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise DumpError(f"cannot write here ({reason})", folder, "name another -out") from None
-    if needed > free:
-        raise DumpError(
-            f"{needed} bytes are to be written and {free} are free",
-            folder,
-            "make room, name another -out, or choose records with -op",
-        )
-
-
 def convert(
     tensors: list[tuple[Record, Tensor]], folder: Path, kind: str
 ) -> Iterator[DumpError | None]:
@@ -119,18 +100,19 @@ def convert(
     """
     taken: set[str] = set()
     for record, tensor in tensors:
-        name = _file_name(record, tensor)
+        name = file_name(record, tensor)
         if name in taken:  # two names of the file that look alike after escaping
             name = f"{name}.{hashlib.sha256(tensor.path.encode(errors='replace')).hexdigest()[:16]}"
         taken.add(name)
         path = folder / f"{name}.{kind}"
         try:
-            _check_place(path)
+            check_place(path)
             values = tensor.read()
         except DumpError as error:
             yield error
             continue
-        _write(path, values, tensor, kind)
+        with replacing(path) as file:
+            _write(file, values, tensor, kind)
         yield None
 
 
@@ -139,41 +121,13 @@ def is_widened(tensor: Tensor) -> bool:
     return tensor.dtype.startswith(("bfloat16", "float8"))
 
 
-def _check_place(path: Path) -> None:
-    """Let a file be written where there is nothing, or a file. Raises DumpError elsewhere."""
-    if path.is_symlink():
-        what = "this is a symbolic link, which is not followed"
-    elif path.exists() and not path.is_file():
-        what = "there is something here that is no file"
-    else:
-        return
-    raise DumpError(what, path, "remove it, or name another -out")
-
-
-def _write(path: Path, values: np.ndarray, tensor: Tensor, kind: str) -> None:
+def _write(file: BinaryIO, values: np.ndarray, tensor: Tensor, kind: str) -> None:
     if is_widened(tensor):
         values = values.astype(WIDENED)
-    partial = None
-    try:
-        # A new file, mode 0600, that takes the name when it is complete: a name is never opened.
-        number, partial = tempfile.mkstemp(".partial", ".", path.parent)
-        with open(number, "wb") as file:
-            if kind == "npy":
-                np.save(file, values, allow_pickle=False)
-            else:
-                _write_text(file, values, tensor)
-        os.replace(partial, path)
-    except BaseException as error:
-        if partial is not None:
-            Path(partial).unlink(missing_ok=True)
-        if not isinstance(error, OSError):
-            raise
-        reason = error.strerror or str(error)
-        raise DumpError(
-            f"this file cannot be written ({reason})",
-            path,
-            "remove what is in the way, or make room",
-        ) from None
+    if kind == "npy":
+        np.save(file, values, allow_pickle=False)
+    else:
+        _write_text(file, values, tensor)
 
 
 def _write_text(file: object, values: np.ndarray, tensor: Tensor) -> None:
@@ -191,21 +145,21 @@ def _write_text(file: object, values: np.ndarray, tensor: Tensor) -> None:
     np.savetxt(file, rows, fmt=form)
 
 
-def _file_name(record: Record, tensor: Tensor) -> str:
+def file_name(record: Record, tensor: Tensor) -> str:
+    """What a tensor's file is called, without its ending."""
     parts = tensor.name.split("/")
     last, parent = parts[-1], parts[-2] if len(parts) > 1 else ""
     if parent and last.removeprefix(f"{parent}_").isdecimal():
         parts[-1] = last.removeprefix(f"{parent}_")
-    parts = [_safe(part) for part in (record.ir, str(record.seqid), tensor.side, *parts)]
-    name = ".".join(parts)
+    return safe(record.ir, str(record.seqid), tensor.side, *parts)
+
+
+def safe(*parts: str) -> str:
+    """Names from a file as one name of a file here, which is no path and not too long."""
+    name = ".".join(_UNSAFE.sub(lambda match: f"_x{ord(match[0]):04x}_", part) for part in parts)
     if len(name) > _NAME_BYTES:
-        digest = hashlib.sha256(name.encode()).hexdigest()[:16]
-        name = f"{name[:_NAME_BYTES]}.{digest}"
+        name = f"{name[:_NAME_BYTES]}.{hashlib.sha256(name.encode()).hexdigest()[:16]}"
     return name
-
-
-def _safe(part: str) -> str:
-    return _UNSAFE.sub(lambda match: f"_x{ord(match[0]):04x}_", part)
 
 
 def _item_bytes(tensor: Tensor, kind: str) -> int:

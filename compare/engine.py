@@ -1,9 +1,10 @@
 """From two open dumps to rows: each pair read, judged for shape and dtype, measured, and let go.
 
-Rows are yielded as they come and the tensors that are in memory at a time are bounded, so that
-neither the size of a dump nor the number of cores matters. What cannot be compared is a row with
-its reason, never an exception. Equal arguments have no rows, as in the original's csv. What no op
-has written yet is not compared: a tensor says so itself, and in older files its IR does.
+Rows are yielded in one order, and what is in memory at a time is bounded, so that neither the size
+of a dump nor the number of cores matters: threads take a pair each, or parts of one that is large.
+What cannot be compared is a row with its reason, never an exception. Equal arguments have no rows,
+as in the original's csv. What no op has written yet is not compared: a tensor says so itself, and
+in older files its IR does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,9 +27,11 @@ from dumper.reader import Dump
 from dumper.stored import Argument, Tensor
 
 from .custom import Custom
-from .metrics import Metrics, comparable, compare_arrays
+from .kinds import comparable, way
+from .metrics import Metrics, compare_arrays, metrics_of
 from .pairing import Pair, pair
-from .sparse import Whole, coalesced, structure_difference, whole_of
+from .sparse import Whole, coalesced, structure_difference, to_coalesce, whole_of
+from .streams import PART, Streams, can_stream
 
 _REMEMBERED = 4096
 """Pairs of stored values whose metrics are kept: an input that is an earlier output is a hard link
@@ -39,8 +43,8 @@ _LARGE = 1 << 18
 _AHEAD = 64
 """Pairs that are looked at before the oldest one's row is due."""
 
-BUDGET = 1 << 30
-"""Bytes that may be in use for large pairs at a time; a pair that needs more is alone."""
+BUDGET = 256 << 20
+"""Bytes that may be in use for pairs that must be read whole; one that needs more is alone."""
 
 _EMPTY = re.compile(r"(new_)?empty(_like|_strided|_permuted|_quantized)?(_|$)")
 """IRs whose result is memory as it was found."""
@@ -67,11 +71,13 @@ class Options:
 
     divergence: the Kullback-Leibler divergence, which costs as much as all else, is wanted. first:
     how many elements of each tensor are compared, 0 for all. custom: algorithms of the user's own.
+    skip: how many rows are known already, from an earlier run, and not wanted again.
     """
 
     divergence: bool = True
     first: int = 0
     custom: tuple[Custom, ...] = ()
+    skip: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,26 +99,28 @@ class Row:
     custom: tuple[str, ...] = ()
 
 
+class _Measured(NamedTuple):
+    """A pair's numbers; what the user's own algorithms said, and why they failed."""
+
+    metrics: Metrics
+    custom: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
 @dataclass(slots=True)
 class _Known:
-    """What is remembered of stored values by their addresses (mine, golden's)."""
+    """What is asked, and what is known of stored values by their addresses (mine, golden's)."""
 
+    options: Options
     unwritten: tuple[set[int], set[int]]
-    metrics: dict[tuple, Metrics] = field(default_factory=dict)
+    measured: dict[tuple, _Measured] = field(default_factory=dict)
     arguments: dict[tuple, str] = field(default_factory=dict)
 
 
 def compare_dumps(mine: Dump, golden: Dump, options: Options = Options()) -> Iterator[Row]:
     """Compare everything that pairs, in the order of my seqids; unpaired things have rows too."""
-    pairs = pair(
-        mine.records,
-        golden.records,
-        golden_device=golden.device_type,
-        by_seqid=mine.load_mode or golden.load_mode,
-        omitted=(mine.omitted, golden.omitted),
-        complete=mine.finished is not None and golden.finished is not None,
-    )
-    known = _Known((_unwritten(mine), _unwritten(golden)))
+    known = _Known(options, (_unwritten(mine), _unwritten(golden)))
+    pairs = _after(pairs_of(mine, golden), options.skip, known)
     pool = ThreadPoolExecutor(os.cpu_count())  # reading and the loops release the GIL
     waiting: deque[tuple[Pair | Future[Row | None], int]] = deque()
     in_use = 0
@@ -121,30 +129,67 @@ def compare_dumps(mine: Dump, golden: Dump, options: Options = Options()) -> Ite
         nonlocal in_use
         item, cost = waiting.popleft()
         in_use -= cost
-        row = item.result() if isinstance(item, Future) else _row(item, known)
+        if isinstance(item, Future):
+            row = item.result()
+        else:
+            row = _row(item, known, pool.map if _is_huge(item) else map)
         if row is not None:
             yield row
 
     try:
         for found in pairs:
-            cost = _cost(found)
+            small, cost = _is_small(found), _cost(found, options)
             while waiting and (len(waiting) > _AHEAD or cost and in_use + cost > BUDGET):
                 yield from oldest()
             in_use += cost
-            waiting.append((pool.submit(_row, found, known) if cost else found, cost))
+            # A huge pair is not one thread's: all of them take parts of it when its turn comes.
+            own = small or _is_huge(found)
+            waiting.append((found if own else pool.submit(_row, found, known), cost))
         while waiting:
             yield from oldest()
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _cost(found: Pair) -> int:
-    """Bytes that a pair takes while it is measured, what widening takes included; 0 for a small
-    one."""
-    if not isinstance(found.mine, Tensor) or not isinstance(found.golden, Tensor):
+def pairs_of(mine: Dump, golden: Dump) -> Iterator[Pair]:
+    """What belongs together in two dumps, in the order of my seqids."""
+    return pair(
+        mine.records,
+        golden.records,
+        golden_device=golden.device_type,
+        by_seqid=mine.load_mode or golden.load_mode,
+        omitted=(mine.omitted, golden.omitted),
+        complete=mine.finished is not None and golden.finished is not None,
+    )
+
+
+def _after(pairs: Iterator[Pair], skip: int, known: _Known) -> Iterator[Pair]:
+    """The pairs behind the first `skip` rows. Two tensors always have a row."""
+    for found in pairs:
+        if not skip:
+            yield found
+        elif _tensors(found) or _row(found, known) is not None:
+            skip -= 1
+
+
+def _tensors(found: Pair) -> bool:
+    return isinstance(found.mine, Tensor) and isinstance(found.golden, Tensor)
+
+
+def _is_small(found: Pair) -> bool:
+    """Whether a pair costs less than handing it to a thread."""
+    return not _tensors(found) or found.mine.nbytes + found.golden.nbytes < _LARGE
+
+
+def _is_huge(found: Pair) -> bool:
+    return _tensors(found) and found.mine.size > PART and can_stream(found.mine, found.golden)
+
+
+def _cost(found: Pair, options: Options) -> int:
+    """Bytes that a pair takes that must be read whole, what widening takes included."""
+    if _is_small(found) or (can_stream(found.mine, found.golden) and not options.custom):
         return 0
-    size = found.mine.nbytes + found.golden.nbytes
-    return 2 * size if size >= _LARGE and found.mine.shape == found.golden.shape else 0
+    return 2 * (found.mine.nbytes + found.golden.nbytes)
 
 
 def _unwritten(dump: Dump) -> set[int]:
@@ -164,21 +209,23 @@ def _unwritten(dump: Dump) -> set[int]:
     return {tensor.address for record in made for tensor in record.outputs}
 
 
-def _row(found: Pair, known: _Known) -> Row | None:
-    """The row of a pair; None for equal arguments."""
+def _row(found: Pair, known: _Known, spread: Callable = map) -> Row | None:
+    """The row of a pair; None for equal arguments. spread: maps a function over parts of a pair."""
     mine, golden, record = found.mine, found.golden, found.record
 
     def row(
         status: Status,
         *reasons: str,
         claims: tuple[str, tuple[int, ...]] | tuple[None, None] = (None, None),
-        metrics: Metrics | None = None,
+        measured: _Measured | None = None,
     ) -> Row:
         op, path, phase = (record.ir, record.path, record.phase) if record else (None, None, None)
         paths = found.my_path, found.golden_path
+        metrics, custom, failed = measured or (None, (), ())
         return Row(
-            found.index, op, found.side, path, *paths, *claims, status, metrics, reasons, phase
-        )
+            found.index, op, found.side, path, *paths, *claims, status, metrics,
+            (*reasons, *filter(None, failed)), phase, custom,
+        )  # fmt: skip
 
     if mine is None or golden is None:
         return row(Status.INCOMPARABLE if found.omitted else Status.UNPAIRED, found.reason)
@@ -192,7 +239,7 @@ def _row(found: Pair, known: _Known) -> Row | None:
             whole_of(owner, found.side, tensor)
             for owner, tensor in ((record, mine), (found.partner, golden))
         ]
-        reason = _obstacle(mine, golden, wholes)
+        reason = obstacle(mine, golden, wholes)
         if reason:
             return row(Status.INCOMPARABLE, reason)
         if mine.size and (
@@ -200,7 +247,7 @@ def _row(found: Pair, known: _Known) -> Row | None:
         ):
             reason = "uninitialised memory is not compared"
             return row(Status.UNINITIALISED, reason, claims=claims)
-        if _to_coalesce(wholes):
+        if to_coalesce(wholes):
             part = mine.name.rpartition("/")[2]
             a, b = (coalesced(whole)[part] for whole in wholes)
             claims = mine.dtype, a.shape
@@ -211,20 +258,21 @@ def _row(found: Pair, known: _Known) -> Row | None:
                     "both coalesced"
                 )
                 return row(Status.INCOMPARABLE, reason, claims=claims)
-            metrics = compare_arrays(a, b)
+            measured = _measure_arrays(a, b, known.options)
         else:
-            metrics = _measure(mine, golden, known)
+            measured = _measure(mine, golden, known, spread)
     except DumpError as error:
         reason = f"{error.what}: {error.where}"
     except MemoryError:
         reason = f"not enough memory to compare {found.my_path}"
     else:
-        notes = _notes(mine, golden, metrics)
-        return row(_status(metrics), *notes, claims=claims, metrics=metrics)
+        notes = notes_of(mine, golden, measured.metrics)
+        return row(status_of(measured.metrics), *notes, claims=claims, measured=measured)
     return row(Status.INCOMPARABLE, reason, claims=claims)
 
 
-def _status(metrics: Metrics) -> Status:
+def status_of(metrics: Metrics) -> Status:
+    """Equal or not."""
     return Status.EQUAL if metrics.exact == 1.0 else Status.DIFFERS
 
 
@@ -241,15 +289,16 @@ def _argument_row(
     if found.side == "output":
         a, b = (np.asarray(value.value) for value in (mine, golden))
         if a.dtype == b.dtype and a.shape == b.shape and a.dtype.kind in "bifc":
-            metrics = compare_arrays(a, b)
-            return row(_status(metrics), claims=(a.dtype.name, a.shape), metrics=metrics)
+            measured = _measure_arrays(a, b, known.options)
+            claims = a.dtype.name, a.shape
+            return row(status_of(measured.metrics), claims=claims, measured=measured)
         return row(Status.INCOMPARABLE, difference)
     return row(Status.ARGUMENT, difference)
 
 
 def _described(mine: Tensor | Stub, golden: Tensor | Stub) -> tuple[Status, str]:
     """What to say of a pair of which one side, or both, is only described in its file."""
-    reason = _obstacle(mine, golden, (None, None))
+    reason = obstacle(mine, golden, (None, None))
     if reason:
         return Status.INCOMPARABLE, reason
     if all(isinstance(value, Stub) and value.reason in WITHOUT_DATA for value in (mine, golden)):
@@ -286,10 +335,11 @@ def _same(a: object, b: object) -> bool:
     return repr(a) == repr(b) or (type(a) is not type(b) and a == b)
 
 
-def _obstacle(
+def obstacle(
     mine: Tensor | Stub, golden: Tensor | Stub, wholes: Sequence[Whole | None]
 ) -> str | None:
-    if mine.shape != golden.shape and not _to_coalesce(wholes):
+    """Why a pair is not compared by value, its shapes before its dtypes; None where it is."""
+    if mine.shape != golden.shape and not to_coalesce(wholes):
         what = "shapes"
         if all(whole is not None and whole.is_sparse for whole in wholes):
             what = "structures"  # another number of elements, which is no shape of the tensor
@@ -299,25 +349,37 @@ def _obstacle(
     return None
 
 
-def _to_coalesce(wholes: Sequence[Whole | None]) -> bool:
-    """Whether both tensors are lists of elements, and one of them is not in order."""
-    if not all(whole is not None and whole.is_coo for whole in wholes):
-        return False
-    return not all(whole.facts.get("coalesced") for whole in wholes)
-
-
-def _measure(mine: Tensor, golden: Tensor, known: _Known) -> Metrics:
+def _measure(mine: Tensor, golden: Tensor, known: _Known, spread: Callable) -> _Measured:
     key = (mine.address, golden.address, mine.dtype, golden.dtype)
-    metrics = known.metrics.get(key)
-    if metrics is None:
-        metrics = compare_arrays(mine.read(), golden.read())
-        if len(known.metrics) >= _REMEMBERED:
-            known.metrics.clear()
-        known.metrics[key] = metrics
-    return metrics
+    measured = known.measured.get(key)
+    if measured is None:
+        options = known.options
+        if options.custom or not can_stream(mine, golden):
+            measured = _measure_arrays(mine.read(), golden.read(), options)
+        else:
+            size = min(mine.size, options.first or mine.size)
+            found = way(mine.dtype, golden.dtype)
+            streams = Streams(mine, golden, found, size)
+            metrics = metrics_of(
+                streams, found, mine.shape, streams.values, options.divergence, spread
+            )
+            measured = _Measured(metrics)
+        if len(known.measured) >= _REMEMBERED:
+            known.measured.clear()
+        known.measured[key] = measured
+    return measured
 
 
-def _notes(mine: Tensor, golden: Tensor, metrics: Metrics) -> Iterator[str]:
+def _measure_arrays(mine: np.ndarray, golden: np.ndarray, options: Options) -> _Measured:
+    if options.first and mine.size > options.first:
+        mine, golden = (side.reshape(-1)[: options.first] for side in (mine, golden))
+    metrics = compare_arrays(mine, golden, options.divergence)
+    said = [custom.compare(mine.reshape(-1), golden.reshape(-1)) for custom in options.custom]
+    return _Measured(metrics, *zip(*said, strict=True)) if said else _Measured(metrics)
+
+
+def notes_of(mine: Tensor, golden: Tensor, metrics: Metrics) -> Iterator[str]:
+    """What a row says besides its numbers."""
     if mine.dtype != golden.dtype:
         yield f"dtypes: {mine.dtype} in my dump, {golden.dtype} in golden"
     if metrics.size == 0:

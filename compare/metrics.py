@@ -1,32 +1,28 @@
-"""The ten error metrics and the exact-match share of two arrays, right in float64 terms.
+"""The ten error metrics of two arrays and what else tells them apart, right in float64 terms.
 
 docs/metrics.md defines each with its domain, edge cases and difference from the original. In short:
 sums are float64 and scaled so that no square overflows; 64-bit integers subtract exactly; the same
 NaN or infinity at the same place on both sides agrees and stays out of every sum, and any other NaN
 or infinity makes the distances nan or inf, so that it can never look good.
-
-Arrays are widened block by block, so that a comparison takes little more memory than the two.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from . import kernels as k
+from . import slots as at
+from .kinds import Way, comparable, way
+from .measure import Piece, Source, Sums, merged
 
-_PAIRED = ({"int32", "int64"}, {"float16", "float32"})
-"""Dtypes that are compared with each other by value, as in the original."""
+__all__ = ["Metrics", "Ulp", "Worst", "comparable", "compare_arrays", "metrics_of"]
 
-_BLOCK = 512 * k.BLOCK
-"""Elements that are widened at a time; of the kernels' own blocks, which stay what they are."""
-
-_HUGE, _TINY = 1e150, 1e-150
-"""Outside these float64 squares overflow or vanish."""
+_BLOCK = 1 << 20
+"""Elements that are widened at a time."""
 
 
 class Ulp(NamedTuple):
@@ -83,255 +79,175 @@ class Metrics:
     reach: tuple[float, float] = (0.0, 0.0)
 
 
-def comparable(mine: str, golden: str) -> bool:
-    """Whether tensors of these two dtypes (torch's names) are compared by value."""
-    return mine == golden or any({mine, golden} == names for names in _PAIRED)
+Element = Callable[[int], tuple[object, object]]
+"""Both values at a flat index, as Python numbers."""
 
 
-def compare_arrays(mine: np.ndarray, golden: np.ndarray) -> Metrics:
-    """Compute all metrics of two arrays.
+def compare_arrays(mine: np.ndarray, golden: np.ndarray, divergence: bool = True) -> Metrics:
+    """Compute all metrics of two arrays; the Kullback-Leibler divergence, if it is wanted.
 
     mine, golden: one shape; bool, integers, floats (ml_dtypes' too) or complex; of one dtype, or of
     two that `comparable` pairs. Raises ValueError when the shapes differ.
     """
     if mine.shape != golden.shape:
         raise ValueError(f"shapes differ: {mine.shape} and {golden.shape}")
-    x, y = np.ascontiguousarray(mine).reshape(-1), np.ascontiguousarray(golden).reshape(-1)
-    exact = _equal_share(x, y)
+    x, y = (np.ascontiguousarray(side).reshape(-1) for side in (mine, golden))
+
+    def element(index: int) -> tuple[object, object]:
+        return _python(x[index]), _python(y[index])
+
     if x.dtype.kind == "c":
-        return _complex(x, y, exact)
-    if x.dtype.kind in "iu" and max(x.dtype.itemsize, y.dtype.itemsize) == 8:
-        return _finish(x, y, _integers(x, y), exact)
-    return _finish(x, y, _floats(x, y), exact)
+        from .moduli import compare_complex
+
+        return compare_complex(x, y, mine.shape, divergence)
+    found = way(x.dtype.name, y.dtype.name)
+    source = _Arrays(x, y, found)
+    return metrics_of(source, found, mine.shape, element, divergence)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sums:
-    """What the kernels found: their sums, counts and second sums, and the scales to undo."""
-
-    first: np.ndarray
-    counts: np.ndarray
-    second: np.ndarray
-    scales: np.ndarray
-
-
-def _blocks(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    for start in range(0, arrays[0].size, _BLOCK):
-        yield tuple(array[start : start + _BLOCK] for array in arrays)
-
-
-def _floats(x: np.ndarray, y: np.ndarray) -> _Sums:
-    narrow = x.dtype.kind not in "iub" and max(x.dtype.itemsize, y.dtype.itemsize) <= 4
-    wide = np.float32 if narrow else np.float64
-    scales = np.ones(3)
-    if x.dtype == y.dtype == np.float64:
-        scales = _scales(*k.extents(x, y))
-    found = _Sums(_first_sums(), np.zeros(5, np.int64), np.zeros(5), scales)
-    for a, b in _blocks(x, y):
-        a, b = a.astype(wide, copy=False), b.astype(wide, copy=False)
-        k.first_pass(a, b, scales, found.first, found.counts)
-    _second_pass(x, y, wide, found)
-    return found
-
-
-def _integers(x: np.ndarray, y: np.ndarray) -> _Sums:
-    common = np.result_type(x, y)
-    found = _Sums(_first_sums(), np.zeros(5, np.int64), np.zeros(5), np.ones(3))
-    for a, b in _blocks(x, y):
-        a, b = a.astype(common, copy=False), b.astype(common, copy=False)
-        first, second = a.view(np.uint64), b.view(np.uint64)
-        distance = np.where(a > b, first - second, second - first)  # wraps to the exact distance
-        k.first_pass_integers(a, b, distance, found.first)
-    _second_pass(x, y, np.float64, found)
-    if x.size:
-        found.second[2:] = _shares_of_integers(x, y, found)
-    return found
-
-
-def _shares_of_integers(x: np.ndarray, y: np.ndarray, found: _Sums) -> np.ndarray:
-    """The divergence's sums from exact distances to the minimum: 2 ** 63 apart from 2 ** 63 + 1."""
-    first = found.first.copy()
-    lows = x.min(), y.min()
-    for values, low, low_at, high_at in (
-        (x, lows[0], k.MINX, k.MAXX),
-        (y, lows[1], k.MINY, k.MAXY),
-    ):
-        first[low_at], first[high_at] = 0.0, float(int(values.max()) - int(low))
-    shifted = _Sums(first, found.counts, np.zeros(5), found.scales)
-    for a, b in _blocks(x, y):
-        parts = (_above(v, low).astype(np.float64) for v, low in zip((a, b), lows, strict=True))
-        k.second_pass(*parts, True, shifted.scales, first, shifted.second)
-    return shifted.second[2:]
-
-
-def _above(values: np.ndarray, low: np.integer) -> np.ndarray:
-    # As 64 unsigned bits, where the subtraction wraps to the exact distance.
-    wide = np.int64 if values.dtype.kind == "i" else np.uint64
-    return values.astype(wide).view(np.uint64) - np.asarray(low, wide).view(np.uint64)
-
-
-def _second_pass(x: np.ndarray, y: np.ndarray, wide: type, found: _Sums) -> None:
-    finite = found.first[k.N] == x.size
-    for a, b in _blocks(x, y):
-        a, b = a.astype(wide, copy=False), b.astype(wide, copy=False)
-        k.second_pass(a, b, finite, found.scales, found.first, found.second)
-
-
-def _complex(x: np.ndarray, y: np.ndarray, exact: float) -> Metrics:
-    """Real and imaginary parts as one vector twice as long; what is per element, of moduli."""
-    size, same = x.size, 0
-    if not all(np.isfinite(a).all() and np.isfinite(b).all() for a, b in _blocks(x, y)):
-        bad_x, bad_y = ~np.isfinite(x), ~np.isfinite(y)
-        alike = bad_x & bad_y & ((x == y) | (np.isnan(x) & np.isnan(y)))
-        unlike = (bad_x | bad_y) & ~alike
-        same = int(np.count_nonzero(alike))
-        counts = (
-            exact,
-            size,
-            same,
-            int(np.count_nonzero(bad_x & ~bad_y)),
-            int(np.count_nonzero(bad_y & ~bad_x)),
-            int(np.count_nonzero(bad_x & bad_y & ~alike)),
-        )
-        if unlike.any():
-            with_nan = bool((np.isnan(x) | np.isnan(y))[unlike].any())
-            x, y = x[~alike].astype(np.complex128), y[~alike].astype(np.complex128)
-            with np.errstate(invalid="ignore", over="ignore"):
-                return _spoilt(np.abs(x), np.abs(y), with_nan, counts)
-        x, y = x[~alike], y[~alike]
-    sizes_x, sizes_y = np.empty(x.size), np.empty(x.size)
-    max_absolute = total = max_relative = total_relative = 0.0
-    with np.errstate(over="ignore"):  # a modulus beyond float64 is inf
-        for a, b, out_x, out_y in _blocks(x, y, sizes_x, sizes_y):
-            a, b = a.astype(np.complex128), b.astype(np.complex128)
-            distance = np.abs(a - b)
-            np.abs(a, out=out_x)
-            np.abs(b, out=out_y)
-            relative = np.where(out_y > 0, distance / np.where(out_y > 0, out_y, 1.0), out_x > 0)
-            max_absolute = max(max_absolute, float(distance.max()))
-            total += float(distance.sum())
-            max_relative = max(max_relative, float(relative.max()))
-            total_relative += float(relative.sum())
-        part = x.real.dtype
-        values = x.view(part), y.view(part)
-        parts = _finish(*values, _floats(*values), exact)
-        moduli = _finish(sizes_x, sizes_y, _floats(sizes_x, sizes_y), exact)
-    n = max(x.size, 1)
-    return Metrics(
-        cosine=parts.cosine,
-        max_absolute=max_absolute,
-        accumulated_relative=total_relative,
-        relative_euclidean=parts.relative_euclidean,
-        kullback_leibler=moduli.kullback_leibler,
-        mine=moduli.mine,
-        golden=moduli.golden,
-        mean_absolute=total / n,
-        root_mean_square=parts.root_mean_square * math.sqrt(2.0),
-        max_relative=max_relative,
-        mean_relative=total_relative / n,
-        exact=exact,
-        size=size,
-        same_nonfinite=same,
-    )
-
-
-def _spoilt(
-    x: np.ndarray, y: np.ndarray, with_nan: bool, counts: tuple[float, int, int, int, int, int]
+def metrics_of(
+    source: Source,
+    found: Way,
+    shape: Sequence[int],
+    element: Element,
+    divergence: bool = True,
+    spread: Callable = map,
 ) -> Metrics:
-    """Metrics of what has a NaN or an infinity that the other side has not. x, y: without agreed
-    ones."""
-    bad = math.nan if with_nan else math.inf
-    sides = _plain_statistics(x), _plain_statistics(y)
-    return Metrics(math.nan, bad, bad, bad, math.nan, *sides, bad, bad, bad, bad, *counts)
+    """The metrics of a source of two real tensors. spread: as `Kind.measure` takes it."""
+    sums = found.kind.measure(source, divergence, spread)
+    index = sums.counts[at.ODD]
+    if index < 0 and sums.sums[at.MAX_D] > 0:
+        index = sums.counts[at.WORST]
+    worst = None if index < 0 else worst_at(index, shape, element)
+    ulp = _ulp(sums) if found.kind.has_ulp else None
+    return _finish(sums, source.size, divergence, ulp, worst)
 
 
-def _finish(x: np.ndarray, y: np.ndarray, found: _Sums, exact: float) -> Metrics:
-    # Python's numbers from here on: numpy's scalars warn where a result is beyond float64
-    first, second = found.first.tolist(), found.second.tolist()
-    scale_x, scale_y, scale_d = found.scales.tolist()
-    same, mine, golden, other, with_nan = found.counts.tolist()
-    n = int(first[k.N])
-    counts = (exact, x.size, same, mine, golden, other)
-    if mine or golden or other:
-        # ml_dtypes' numbers have no mean
-        x, y = (v.astype(np.float32) if v.dtype.itemsize < 4 else v for v in (x, y))
-        keep = ~(~np.isfinite(x) & ((x == y) | (np.isnan(x) & np.isnan(y))))
-        return _spoilt(x[keep], y[keep], bool(with_nan), counts)
-    if n == 0:
-        nothing = (math.nan, math.nan)
-        return Metrics(1.0, 0.0, 0.0, 0.0, 0.0, nothing, nothing, 0.0, 0.0, 0.0, 0.0, *counts)
-    norm_x, norm_y = math.sqrt(first[k.SXX]), math.sqrt(first[k.SYY])
-    norm_d = math.sqrt(first[k.SDD])
+class _Arrays:
+    """Two flat arrays of one size as a source."""
+
+    def __init__(self, x: np.ndarray, y: np.ndarray, found: Way) -> None:
+        self.size = x.size
+        self._sides = (x, found.mine), (y, found.golden)
+
+    @property
+    def parts(self) -> tuple[Callable[[], Iterator[Piece]]]:
+        """All of it; made anew each time, or the arrays would live until a collection."""
+        return (self._pieces,)
+
+    def _pieces(self) -> Iterator[Piece]:
+        for start in range(0, self.size, _BLOCK):
+            pieces = (
+                prepare(side[start : start + _BLOCK]) if prepare else side[start : start + _BLOCK]
+                for side, prepare in self._sides
+            )
+            yield start, *pieces
+
+
+def worst_at(index: int, shape: Sequence[int], element: Element) -> Worst:
+    """The element at a flat index."""
+    values = element(index)
+    place = []
+    for size in reversed(shape):
+        index, i = divmod(index, size)
+        place.append(i)
+    return Worst(tuple(reversed(place)), *values)
+
+
+def _python(value: np.generic) -> bool | int | float | complex:
+    return value.item() if value.dtype.kind in "biufc" else float(value)
+
+
+def _ulp(found: Sums) -> Ulp:
+    n = found.sums[at.X] or 1
+    greatest = found.counts[at.ULP_MAX] % (1 << 64)
+    return Ulp(greatest, found.sums[at.ULP] / n, found.counts[at.ULP_ABOVE] / n)
+
+
+def _finish(
+    found: Sums, size: int, divergence: bool, ulp: Ulp | None, worst: Worst | None
+) -> Metrics:
+    sums, counts = found.sums, found.counts
+    scale_x, scale_y, scale_d, scale_r = found.scales
+    n = sums[at.X]
+    common = {
+        "exact": counts[at.EQUAL] / size if size else 1.0,
+        "size": size,
+        "same_nonfinite": counts[at.SAME],
+        "mine_nonfinite": counts[at.MINE],
+        "golden_nonfinite": counts[at.GOLDEN],
+        "other_nonfinite": counts[at.OTHER],
+        "nan": tuple(counts[at.NAN_MINE : at.NAN_BOTH + 1]),
+        "infinite": tuple(counts[at.INF_MINE : at.INF_BOTH + 1]),
+        "ulp": ulp,
+        "worst": worst,
+        "reach": _reach(found),
+        "mine": _spread(found, at.X, at.ASIDE_X, at.X_NAN, scale_x),
+        "golden": _spread(found, at.Y, at.ASIDE_Y, at.Y_NAN, scale_y),
+    }
+    if counts[at.MINE] or counts[at.GOLDEN] or counts[at.OTHER]:
+        bad = math.nan if counts[at.UNLIKE_NAN] else math.inf
+        return Metrics(
+            cosine=math.nan, max_absolute=bad, accumulated_relative=bad, relative_euclidean=bad,
+            kullback_leibler=math.nan if divergence else None, mean_absolute=bad,
+            root_mean_square=bad, max_relative=bad, mean_relative=bad, **common,
+        )  # fmt: skip
+    norm_x, norm_y, norm_d = (math.sqrt(sums[i]) for i in (at.XX, at.YY, at.DD))
     cosine: float | None = None
     if norm_x > 0 and norm_y > 0:
-        cosine = max(-1.0, min(1.0, first[k.SXY] / norm_x / norm_y))
+        cosine = max(-1.0, min(1.0, sums[at.XY] / norm_x / norm_y))
     elif norm_x == norm_y:
         cosine = 1.0
     if norm_y > 0:
         relative_euclidean = norm_d / norm_y * (scale_y / scale_d)
     else:
         relative_euclidean = 1.0 if norm_d > 0 else 0.0
-    _, _, p, q, divergence = second
+    n = n or 1.0
+    p, q, total = found.shares
     return Metrics(
         cosine=cosine,
-        max_absolute=first[k.MAXD] / scale_d,
-        accumulated_relative=first[k.SR],
+        max_absolute=sums[at.MAX_D] / scale_d,
+        accumulated_relative=sums[at.R] / scale_r,
         relative_euclidean=relative_euclidean,
-        kullback_leibler=max(0.0, divergence / p - math.log(p / q)),
-        mine=(first[k.SX] / n / scale_x, math.sqrt(second[0] / n) / scale_x),
-        golden=(first[k.SY] / n / scale_y, math.sqrt(second[1] / n) / scale_y),
-        mean_absolute=first[k.SD] / n / scale_d,
+        kullback_leibler=_divergence(p, q, total) if divergence else None,
+        mean_absolute=sums[at.D] / n / scale_d,
         root_mean_square=norm_d / math.sqrt(n) / scale_d,
-        max_relative=first[k.MAXR],
-        mean_relative=first[k.SR] / n,
-        exact=exact,
-        size=x.size,
-        same_nonfinite=same,
+        max_relative=sums[at.MAX_R] / scale_r,
+        mean_relative=sums[at.R] / n / scale_r,
+        **common,
     )
 
 
-def _first_sums() -> np.ndarray:
-    sums = np.zeros(15)
-    sums[k.MINX] = sums[k.MINY] = math.inf
-    sums[k.MAXX] = sums[k.MAXY] = -math.inf
-    return sums
+def _divergence(p: float, q: float, total: float) -> float:
+    """Of what sums to p and q, and what is the sum of p * ln(p / q)."""
+    return max(0.0, total / p - math.log(p / q)) if p else 0.0
 
 
-def _scales(*extents: float) -> np.ndarray:
-    """Powers of two that bring the greatest magnitudes where squares neither overflow nor
-    vanish."""
-    scales = np.ones(3)
-    for i, extent in enumerate(extents):
-        if extent and not _TINY < extent < _HUGE:
-            exponent = 1024 if math.isinf(extent) else math.frexp(extent)[1]
-            scales[i] = math.ldexp(1.0, max(-1000, min(1000, -exponent)))
-    return scales
+def _spread(found: Sums, pairs: int, aside: int, odd: int, scale: float) -> tuple[float, float]:
+    """Mean and deviation of one side, agreed NaN and infinity aside; those that are not agreed
+    have all their consequences."""
+    nan, positive, negative = found.counts[odd : odd + 3]
+    if nan or (positive and negative):
+        return math.nan, math.nan
+    if positive or negative:
+        return (math.inf if positive else -math.inf), math.nan
+    count, mean, squares = merged(found.sums[pairs : pairs + 3], found.sums[aside : aside + 3])
+    if not count:
+        return math.nan, math.nan
+    return mean / scale, math.sqrt(squares / count) / scale
 
 
-def _plain_statistics(values: np.ndarray) -> tuple[float, float]:
-    """Mean and deviation, NaN and infinity with all their consequences."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        return float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
-
-
-def _equal_share(x: np.ndarray, y: np.ndarray) -> float:
-    """Share of equal elements: same bits or both NaN; by value where the dtypes differ."""
-    equal = sum(int(np.count_nonzero(_equal(a, b))) for a, b in _blocks(x, y))
-    return equal / x.size if x.size else 1.0
-
-
-def _equal(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    if x.dtype != y.dtype:
-        return (x == y) | ((x != x) & (y != y))
-    if x.dtype.kind == "c":
-        part = x.real.dtype
-        return _same_bits(x.view(part), y.view(part)).reshape(-1, 2).all(axis=1)
-    return _same_bits(x, y)
-
-
-def _same_bits(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    bits = np.dtype(f"u{x.dtype.itemsize}")
-    equal = x.view(bits) == y.view(bits)
-    if x.dtype.kind not in "iub" and not equal.all():
-        equal |= (x != x) & (y != y)
-    return equal
+def _reach(found: Sums) -> tuple[float, float]:
+    """Greatest magnitude of each side."""
+    sums, counts = found.sums, found.counts
+    reach = []
+    for low, high, aside, own, scale in (
+        (at.MIN_X, at.MAX_X, at.REACH_X, at.INF_MINE, found.scales[0]),
+        (at.MIN_Y, at.MAX_Y, at.REACH_Y, at.INF_GOLDEN, found.scales[1]),
+    ):
+        if counts[own] or counts[at.INF_BOTH]:
+            reach.append(math.inf)
+        else:
+            pairs = max(abs(sums[low]), abs(sums[high])) / scale if sums[at.X] else 0.0
+            reach.append(max(pairs, sums[aside]))
+    return tuple(reach)

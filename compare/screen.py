@@ -81,14 +81,18 @@ def show_tree(nodes: list[Node]) -> None:
         name.append(_node_name(node), style=_LABEL if node.kind == "module" else "default")
         if not node.parts:
             table.add_row(name)
-        for i, phase in enumerate(sorted(node.parts, key=PHASES.index)):
+        for i, phase in enumerate(sorted(node.parts, key=_phase_order)):
             part = node.parts[phase]
             flows = [Text(_flows(side, wide)) for side in (part.entering, part.leaving)]
             start = Text(below, style="dim") if i else name
-            table.add_row(
-                start, phase if wide else _PHASES.get(phase, phase[:3]), str(part.ops), *flows
-            )
+            short = phase if wide else _PHASES.get(phase, phase[:3])
+            table.add_row(start, _text(short), str(part.ops), *flows)
     out.print(table)
+
+
+def _phase_order(phase: str) -> tuple[int, str]:
+    """Phases in the order of a step; what a file calls so besides comes last."""
+    return (PHASES.index(phase) if phase in PHASES else len(PHASES)), phase
 
 
 def show_case(case: Case) -> None:

@@ -7,6 +7,7 @@ compared with indices and values with values. Sums go in the order of the file.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,3 +88,10 @@ def structure_difference(mine: Argument, golden: Argument) -> str:
     if not keys:
         return ""
     return f"structures differ: {keys[0]} {a.get(keys[0])} in my dump, {b.get(keys[0])} in golden"
+
+
+def to_coalesce(wholes: Sequence[Whole | None]) -> bool:
+    """Whether two tensors are lists of elements, and one of them is not in order."""
+    if not all(whole is not None and whole.is_coo for whole in wholes):
+        return False
+    return not all(whole.facts.get("coalesced") for whole in wholes)

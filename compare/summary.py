@@ -1,6 +1,7 @@
 """What a comparison comes to: counts, where it first goes apart, and the worst rows.
 
-Rows are taken as they stream by and only the few that matter are kept.
+Rows are taken as they stream by and only the few that matter are kept. All of it follows from the
+rows alone, so that a result that is read again has the same summary.
 """
 
 from __future__ import annotations
@@ -9,17 +10,29 @@ import heapq
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from dumper.layout import VALUES
 
 from .engine import Row, Status
+from .metrics import Metrics
 
 WORST = 10
 """Rows in the table of those that differ most."""
 
 
-_AS_IN_GOLDEN = (Status.EQUAL, Status.UNINITIALISED, Status.DESCRIBED)
+_AS_IN_GOLDEN = frozenset((Status.EQUAL, Status.UNINITIALISED, Status.DESCRIBED))
 _OWN = (Status.DIFFERS, Status.INCOMPARABLE)
+
+
+class _Bad(NamedTuple):
+    """A differing row in the order of the table. earlier: its number from 1, below 0, by which
+    earlier rows win before rows would be compared."""
+
+    relative: float
+    absolute: float
+    earlier: int
+    row: Row
 
 
 @dataclass
@@ -30,47 +43,57 @@ class Summary:
     first: Row | None = None
     """The first row that is not as in golden, whatever the reason."""
     has_inputs: bool = False
-    _own: Row | None = None
+    rows: int = 0
+    """How many rows there were."""
+    _first_number: int | None = None
+    _own: tuple[int, Row] | None = None
     _record: str | None = None
-    _record_own: Row | None = None
+    _record_own: tuple[int, Row] | None = None
     _inputs_equal: bool = True
-    _worst: list[tuple] = field(default_factory=list)
+    _worst: list[_Bad] = field(default_factory=list)
 
     def add(self, row: Row) -> None:
         """Take the next row; rows of one record come together."""
+        self.rows += 1
         self.counts[row.status] += 1
         if row.record_path != self._record:
-            self._own = self.first_own
+            self._own = self._own_now
             self._record, self._record_own, self._inputs_equal = row.record_path, None, True
-        self.has_inputs |= row.side == "input"
+        if row.side == "input":
+            self.has_inputs = True
         if row.status in _AS_IN_GOLDEN:
             return
-        self.first = self.first or row
+        if self.first is None:
+            self.first, self._first_number = row, self.rows
         if row.side != "output":
             self._inputs_equal = False
         elif row.status in _OWN and row.phase not in VALUES:  # which no op makes
-            self._record_own = self._record_own or row
-        if row.status is not Status.DIFFERS:
+            self._record_own = self._record_own or (self.rows, row)
+        if row.status is Status.DIFFERS:
+            self._rank(row)
+
+    def _rank(self, row: Row) -> None:
+        m = row.metrics
+        bad = _Bad(_badness(m.relative_euclidean), _badness(m.max_absolute), -self.rows, row)
+        if len(self._worst) == WORST and bad < self._worst[0]:
             return
-        if any(entry[-1].metrics is row.metrics for entry in self._worst):
-            return  # the same stored value, reached through a link: one row says it all
-        # The number of the row breaks ties, earlier rows first, before rows would be compared.
-        entry = (*_badness(row), -self.rows, row)
+        if row.side == "input" and any(bad[:2] == b[:2] and _alike(m, b.row) for b in self._worst):
+            return  # an earlier output, or an input that was taken twice: one row says it all
         if len(self._worst) < WORST:
-            heapq.heappush(self._worst, entry)
+            heapq.heappush(self._worst, bad)
         else:
-            heapq.heappushpop(self._worst, entry)
+            heapq.heappushpop(self._worst, bad)
+
+    @property
+    def _own_now(self) -> tuple[int, Row] | None:
+        return self._own or (self._record_own if self._inputs_equal else None)
 
     @property
     def first_own(self) -> Row | None:
         """The first output that is not as in golden of an op whose inputs and arguments are all
         equal: its own doing."""
-        return self._own or (self._record_own if self._inputs_equal else None)
-
-    @property
-    def rows(self) -> int:
-        """How many rows there were."""
-        return self.counts.total()
+        found = self._own_now
+        return found[1] if found else None
 
     @property
     def compared(self) -> int:
@@ -84,10 +107,37 @@ class Summary:
 
     @property
     def worst(self) -> list[Row]:
-        """At most WORST differing rows, by RelativeEuclideanDistance, then MaxAbsoluteError."""
-        return [entry[-1] for entry in sorted(self._worst, reverse=True)]
+        """At most WORST differing rows, by RelativeEuclideanDistance, then MaxAbsoluteError.
+
+        An input that is an earlier row's value again, by its numbers, is left out.
+        """
+        return [bad.row for bad in sorted(self._worst, reverse=True)]
+
+    def as_json(self) -> dict[str, Any]:
+        """JSON values; rows by their numbers, from 1."""
+        own = self._own_now
+        return {
+            "rows": self.rows,
+            "compared": self.compared,
+            "counts": {status.value: self.counts[status] for status in Status},
+            "nothing_differs": self.nothing_differs,
+            "first_differing_row": self._first_number,
+            "first_own_difference": own[0] if own else None,
+            "worst": [-bad.earlier for bad in sorted(self._worst, reverse=True)],
+        }
 
 
-def _badness(row: Row) -> tuple[float, float]:
-    values = row.metrics.relative_euclidean, row.metrics.max_absolute
-    return tuple(math.inf if math.isnan(value) else value for value in values)
+def _badness(value: float) -> float:
+    return math.inf if math.isnan(value) else value
+
+
+def _alike(m: Metrics, other: Row) -> bool:
+    """Whether two rows have the same numbers, which unrelated tensors have not."""
+    n = other.metrics
+    return m is n or all(
+        a == b or (a != a and b != b) for a, b in zip(_numbers(m), _numbers(n), strict=True)
+    )
+
+
+def _numbers(m: Metrics) -> tuple[float | None, ...]:
+    return m.size, m.exact, m.mean_absolute, m.root_mean_square, m.cosine, *m.mine, *m.golden

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import h5py
+import numpy as np
 
 from dumper.errors import DumpError
+from dumper.journal import JournaledReader, pages_of
 from dumper.layout import COMFORT, SIDES
 from dumper.reader import Dump
 from dumper.stored import DAMAGE
@@ -53,12 +55,17 @@ class Digests(NamedTuple):
 
 
 def digests_of(path: str | os.PathLike) -> Digests:
-    """Read them; before the file is opened as a dump, since HDF5 opens no file in two ways."""
+    """Read them; before the file is opened as a dump, since HDF5 opens no file in two ways. The
+    journal of a killed writer is read through, as the dump's reader does."""
     expected = None
     try:
-        with h5py.File(path, "r") as file:
-            expected = file.attrs.get(_DIGEST)
-            return Digests(expected, f"sha256:{hashlib.sha256(_text(file)).hexdigest()}")
+        length, pages = pages_of(os.fspath(path))
+        file = JournaledReader(os.fspath(path), length, pages) if pages else path
+        with h5py.File(file, "r") as opened:
+            noted = opened.attrs.get(_DIGEST)
+            expected = noted if noted is None else str(noted)
+            size = os.path.getsize(path)
+            return Digests(expected, f"sha256:{hashlib.sha256(_text(opened, size)).hexdigest()}")
     except DAMAGE:
         return Digests(expected, None)
 
@@ -102,8 +109,11 @@ def _check_digest(digests: Digests, found: Verdict) -> None:
         found.problems.append((place, "the index is not what the writer wrote"))
 
 
-def _text(file: h5py.File) -> bytes:
-    """The text of the index; only hard links lead to it."""
+def _text(file: h5py.File, size: int) -> bytes:
+    """The text of the index, empty where there is none; only hard links lead to it.
+
+    Raises ValueError for what is no text in this file, whose size in bytes is `size`.
+    """
     node: Any = file
     for name in _INDEX:
         if not isinstance(node, h5py.Group) or not isinstance(
@@ -111,7 +121,11 @@ def _text(file: h5py.File) -> bytes:
         ):
             return b""
         node = node[name]
-    return node[()].tobytes() if isinstance(node, h5py.Dataset) else b""
+    if not isinstance(node, h5py.Dataset) or node.dtype != np.uint8:
+        raise ValueError("no text")
+    if node.is_virtual or node.external or node.nbytes > size:
+        raise ValueError("a text that this file does not hold")
+    return node[()].tobytes()
 
 
 def _check_records(dump: Dump, found: Verdict) -> None:
@@ -125,7 +139,10 @@ def _check_records(dump: Dump, found: Verdict) -> None:
     if choice.get("level") != "op":
         found.notes.append("only of level op it is known which tensors must be there")
         return
-    sides = ["output"] if dump.load_mode else choice.get("sides", list(SIDES))
+    noted = choice.get("sides")
+    sides = noted if isinstance(noted, list) else list(SIDES)
+    if dump.load_mode:
+        sides = ["output"]
     for record in dump.records:
         there = {f"{t.side}/{t.name}" for t in (*record.inputs, *record.outputs)}
         there.update(record.entry.stubs)

@@ -1,25 +1,36 @@
 """What a dataset says of itself: shape, stored type, attributes. Two ways to the same answer.
 
 h5py makes a Python object for every attribute it opens, and a dump has hundreds of thousands: that
-is most of the time it takes to open one. So the object headers, as HDF5 1.8's format has them and
-every dump uses them, are read from the file itself (HDF5 File Format Specification 3.0, section
-IV.A). Whatever is not exactly as expected there is asked of h5py instead.
+is most of the time it takes to open one. So they are also read from the messages of the object
+header. Whatever is not exactly as expected there is asked of h5py instead.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import struct
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import h5py
 import numpy as np
 from h5py import h5a, h5d, h5t
 
 from . import dtypes
+from .messages import (
+    ATTRIBUTE,
+    ATTRIBUTE_INFO,
+    EXTERNAL,
+    LAYOUT,
+    LINK,
+    LINK_INFO,
+    SHARED,
+    SPACE,
+    SYMBOL_TABLE,
+    TYPE,
+    UNDEFINED,
+    Message,
+)
 
 NUMBERS = (b"Type", b"DataType", b"DeviceType", b"FormatType", b"RequiresGrad", b"Uninitialised")
 STRIDES = (b"Stride", b"LiveStride", b"LiveOffset")
@@ -28,21 +39,10 @@ _WANTED = {*NUMBERS, *STRIDES, DTYPE}
 
 _BFLOAT16 = (15, 7, 8, 0, 7)
 _MAX_RANK = 64
-_MAX_HEADER = 1 << 16
-_FIRST_READ = 768  # the whole header of a tensor, in most files
-
-_SPACE, _LINK_INFO, _TYPE, _LINK, _EXTERNAL, _LAYOUT = 0x01, 0x02, 0x03, 0x06, 0x07, 0x08
-_ATTRIBUTE, _CONTINUATION, _SYMBOL_TABLE, _ATTRIBUTE_INFO = 0x0C, 0x10, 0x11, 0x15
-_READ = {_SPACE, _TYPE, _LAYOUT, _ATTRIBUTE}
-_NOT_OURS = {_LINK_INFO, _LINK, _SYMBOL_TABLE, _EXTERNAL}  # a group, or values in other files
+_READ = {SPACE, TYPE, LAYOUT, ATTRIBUTE}
+_NOT_OURS = {LINK_INFO, LINK, SYMBOL_TABLE, EXTERNAL}  # a group, or values in other files
 _CONTIGUOUS = 1
-_SHARED = 0x02
 _INTEGER, _STRING = 0, 3
-_UNDEFINED = 0xFFFFFFFFFFFFFFFF
-# What precedes a message: its type, its size, its flags.
-_message_1 = struct.Struct("<HHB3x")
-_message_2 = struct.Struct("<BHB")
-_message_2_ordered = struct.Struct("<BHB2x")
 _attribute = struct.Struct("<BBHHH")
 
 
@@ -52,8 +52,9 @@ class Facts:
 
     shape: None for the null dataspace. stored_name, stored: torch's name and numpy's dtype in
     memory of the HDF5 type, None for what is no number. numbers, strides: the attributes by name.
-    torch_dtype: the attribute of that name. odd: what is wrong with an attribute that is there and
-    cannot be used.
+    torch_dtype: the attribute of that name. data: (offset, size) in the file of elements that lie
+    there in one piece as numpy has them in memory; only the header tells. odd: what is wrong with
+    an attribute that is there and cannot be used.
     """
 
     shape: tuple[int, ...] | None
@@ -71,7 +72,7 @@ def facts_of(node: h5d.DatasetID) -> Facts:
 
     An attribute that is not what its name asks for is taken as absent and noted in `odd`.
     """
-    facts = Facts(node.shape, *_stored_type(node.get_type()))
+    facts = Facts(node.shape, *stored_type(node.get_type()))
     for name in (*NUMBERS, *STRIDES):
         if h5a.exists(node, name):
             _ask_attribute(h5a.open(node, name), name, facts)
@@ -107,107 +108,29 @@ def _ask_attribute(attribute: h5a.AttrID, name: bytes, facts: Facts) -> None:
         facts.strides[name] = tuple(value.tolist())
 
 
-class Headers:
-    """Reads object headers and elements of one file. Types are learnt from h5py, once each."""
+def facts_in(messages: Iterable[Message]) -> tuple[Facts, bytes] | None:
+    """The claims in a dataset's header, its type left out, and the bytes of that type's message.
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb", buffering=0)
-        self._types: dict[bytes, tuple[str | None, np.dtype | None, bool]] = {}
-
-    def close(self) -> None:
-        """Close the file; reading from it raises ValueError then."""
-        self._file.close()
-
-    def facts(self, address: int) -> Facts | None:
-        """The claims of the dataset whose header is at `address`; None where h5py must be asked."""
-        found = self._parse(address)
-        if found is None or found[1] not in self._types:
-            return None
-        facts, kind = found
-        facts.stored_name, facts.stored, as_stored = self._types[kind]
-        if not as_stored:
-            facts.data = None
-        return facts
-
-    def learn(self, address: int, node: h5d.DatasetID) -> None:
-        """Remember what h5py says of the type of the dataset whose header is at `address`."""
-        found = self._parse(address)
-        if found is not None and len(self._types) < 1000:
-            kind = node.get_type()
-            name, stored = _stored_type(kind)
-            self._types[found[1]] = name, stored, _lies_as(kind, stored)
-
-    def read_into(self, array: np.ndarray, at: int) -> int:
-        """Fill a contiguous array from the bytes at `at`; returns how many there were."""
-        view, done = memoryview(array.reshape(-1).view(np.uint8)), 0
-        while done < len(view):
-            count = os.preadv(self._file.fileno(), [view[done:]], at + done)
-            if not count:
-                break
-            done += count
-        return done
-
-    def _parse(self, address: int) -> tuple[Facts, bytes] | None:
-        try:
-            return _parse(lambda at, count: os.pread(self._file.fileno(), count, at), address)
-        except (struct.error, IndexError, ValueError, OSError, OverflowError):
-            return None  # not what a header looks like
-
-
-def _parse(read: Callable[[int, int], bytes], address: int) -> tuple[Facts, bytes] | None:
-    """The claims in an object header of version 1 or 2, and the bytes of its type message."""
-    block = read(address, _FIRST_READ)
-    if block[0] == 1:
-        prefix, start, size = _message_1, 16, int.from_bytes(block[8:12], "little")
-    elif block[:5] == b"OHDR\x02":
-        flags = block[5]
-        width = 1 << (flags & 3)
-        at = 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
-        prefix, start = _message_2_ordered if flags & 4 else _message_2, at + width
-        size = int.from_bytes(block[at:start], "little")
-    else:
-        return None
-    end = start + size
-    if end > _MAX_HEADER:
-        return None
-    parts = [block[start:end] if end <= len(block) else read(address, end)[start:]]
-    budget = _MAX_HEADER
+    None where it is no dataset, or h5py must be asked. Raises IndexError, ValueError or
+    struct.error for bytes that cannot be a header.
+    """
     facts, kind, shape = Facts((), None, None), None, None
-    for part in parts:
-        budget -= len(part) + 1
-        if budget < 0:
+    for message in messages:
+        number, body = message.kind, message.body
+        if number in _NOT_OURS or (number in _READ and message.flags & SHARED):
             return None
-        at = 0
-        while at + prefix.size <= len(part):
-            message, size, flags = prefix.unpack_from(part, at)
-            at += prefix.size
-            if at + size > len(part) or message in _NOT_OURS:
+        if number == ATTRIBUTE:
+            if not _read_attribute(body, facts):
                 return None
-            body = part[at : at + size]
-            at += size
-            if message in _READ and flags & _SHARED:
-                return None
-            if message == _ATTRIBUTE:
-                if not _read_attribute(body, facts):
-                    return None
-            elif message == _SPACE:
-                shape = _dimensions(body)
-            elif message == _TYPE:
-                kind = body
-            elif message == _LAYOUT:
-                if body[0] in (3, 4) and body[1] == _CONTIGUOUS:
-                    facts.data = struct.unpack_from("<QQ", body, 2)
-            elif message == _ATTRIBUTE_INFO:
-                if _heap_address(body) != _UNDEFINED:
-                    return None  # more attributes than a header holds
-            elif message == _CONTINUATION:
-                offset, length = struct.unpack_from("<QQ", body)
-                more = read(offset, min(length, _MAX_HEADER))
-                if prefix is not _message_1:
-                    if more[:4] != b"OCHK":
-                        return None
-                    more = more[4:-4]  # behind the messages there is a checksum
-                parts.append(more)
+        elif number == SPACE:
+            shape = _dimensions(body)
+        elif number == TYPE:
+            kind = body
+        elif number == LAYOUT:
+            if body[0] in (3, 4) and body[1] == _CONTIGUOUS:
+                facts.data = struct.unpack_from("<QQ", body, 2)
+        elif number == ATTRIBUTE_INFO and _heap_address(body) != UNDEFINED:
+            return None  # more attributes than a header holds
     if kind is None or shape is None:
         return None
     facts.shape = shape
@@ -280,7 +203,7 @@ def _dimensions(space: bytes) -> tuple[int, ...] | None:
     return struct.unpack_from(f"<{rank}Q", space, start)
 
 
-def _stored_type(kind: h5t.TypeID) -> tuple[str | None, np.dtype | None]:
+def stored_type(kind: h5t.TypeID) -> tuple[str | None, np.dtype | None]:
     """(torch's name, numpy's dtype in memory) of an HDF5 type; None for what is no number."""
     if is_bfloat16(kind):
         return "bfloat16", np.dtype("<u2")
@@ -304,7 +227,7 @@ def _stored_type(kind: h5t.TypeID) -> tuple[str | None, np.dtype | None]:
     return None, None
 
 
-def _lies_as(kind: h5t.TypeID, stored: np.dtype | None) -> bool:
+def lies_as(kind: h5t.TypeID, stored: np.dtype | None) -> bool:
     """Whether elements of an HDF5 type lie in the file as numpy's dtype has them in memory."""
     if stored is None or stored.kind in "SO":
         return False

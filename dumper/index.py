@@ -87,8 +87,8 @@ def entries(
             _shared(line.get("node"), shared),
             _number(line.get("step")),
             _number(line.get("thread")) or 0,
-            _table(line.get("names"), str),
-            _table(line.get("values"), int),
+            _table(line.get("names"), str, shared),
+            _table(line.get("values"), int, shared),
             _stubs(line.get("stubs")),
         )
     return found
@@ -109,10 +109,12 @@ def _number(value: Any) -> int | None:
 _NOTHING: dict[str, Any] = {}
 
 
-def _table(value: Any, kind: type) -> dict[str, Any]:
+def _table(value: Any, kind: type, known: dict[str, str]) -> dict[str, Any]:
     if not isinstance(value, dict):
         return _NOTHING
-    return {key: item for key, item in value.items() if isinstance(item, kind)}
+    return {
+        known.setdefault(key, key): item for key, item in value.items() if isinstance(item, kind)
+    }
 
 
 def _stubs(value: Any) -> dict[str, Stub]:

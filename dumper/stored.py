@@ -1,23 +1,21 @@
-"""One dataset of a dump: what it says it is, and its values once that is checked against the file.
-
-A dataset has two types, the one HDF5 stores and the one its attributes name. They differ by design
-(bool is int8, the original fork's half is float32, its uint8 is signed), and by damage or malice.
-The named one is believed where the stored one can hold it; otherwise the stored one is what the
-tensor is.
-"""
+"""One dataset of a dump: what it says it is, and its values once that is checked with the file."""
 
 from __future__ import annotations
 
 import json
 import math
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import numpy as np
 from h5py import h5d, h5g, h5s, h5t
 
 from . import dtypes, errors, layout
+from .boxes import boxes
+from .claims import Claims, TensorClaims
 from .errors import DumpError
-from .facts import Facts, Headers, is_bfloat16
+from .facts import is_bfloat16
+from .window import Window
 
 _MAX_RATIO = 1032
 """Best compression of deflate; a chunked, filtered dataset cannot hold more than this many times
@@ -42,33 +40,45 @@ _NAMED_ONLY = frozenset(
 )
 """Dtypes that an argument may be, though no tensor of them is stored."""
 
-_BY_DESIGN = {("float16", "float32"), ("uint8", "int8"), ("bool", "uint8"), ("bool", "bool")}
-"""(named, stored) that differ by design; the original widens half and stores bytes signed."""
-
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """The open file that datasets are read from, and its size in bytes, which bounds what they
-    claim. headers: the same file without HDF5, where that can be."""
+    claim. window: the same file without HDF5, where that can be."""
 
     root: h5g.GroupID
     size: int
-    headers: Headers | None
+    window: Window | None
+
+
+def _claimed(name: str) -> property:
+    return property(attrgetter(f"claims.{name}"))
 
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
     """A dataset by its path: it is opened for each read, because HDF5 keeps kilobytes for an open
-    one."""
+    one. A dump has so many that their size in memory counts.
 
-    path: str
+    record: path of the group that the side is in. claims: what the dataset says, shared with all
+    that say the same. at: where its elements begin in the file.
+    """
+
+    record: str
     side: str
     name: str
-    shape: tuple[int, ...]
+    claims: Claims
     address: int
-    stored: np.dtype | None
-    _source: Source = field(repr=False, compare=False)
-    _data: tuple[int, int] | None = field(repr=False, compare=False)
+    at: int | None = field(repr=False)
+    source: Source = field(repr=False, compare=False)
+
+    shape = _claimed("shape")
+    stored = _claimed("stored")
+
+    @property
+    def path(self) -> str:
+        """The dataset's path in the file."""
+        return f"{self.record}/{self.side}/{self.name}"
 
     def raw(self) -> np.ndarray:
         """Read the stored elements as they are; bfloat16 as uint16.
@@ -78,17 +88,61 @@ class _Stored:
         """
         dataset = self.check()
         try:
-            if dataset is None:
-                return self._read_plain(self._data[0])
-            kind = dataset.get_type()
-            if not is_bfloat16(kind):
-                kind = h5t.py_create(self.stored)
             array = np.empty(self.shape, self.stored)
-            if array.size:
-                dataset.read(h5s.ALL, h5s.ALL, array, kind)
+            if dataset is None:
+                self._read_plain(array, 0)
+            elif array.size:
+                dataset.read(h5s.ALL, h5s.ALL, array, self._kind_in_memory(dataset))
             return array
         except (*DAMAGE, MemoryError) as error:
             raise self._error(f"this dataset cannot be read ({first_line(error)})") from None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a part can be read for no more than its bytes: they lie in one piece, as they are
+        in memory. Otherwise each part costs an opened dataset and the chunks that it touches."""
+        return self.claims.held is not None and self.source.window is not None
+
+    def read_into(self, out: np.ndarray, start: int) -> None:
+        """Fill `out` with the stored elements from number `start` on, in C order.
+
+        out: one axis, contiguous, of dtype `stored`. Elements are as `raw` gives them; what their
+        dtype makes of them is `Tensor.bits_of`'s to say, and where they lie in another order than
+        the tensor's (`Tensor.needs_order`) only the whole can be put right. Raises DumpError as
+        `raw` does, also when the file has become shorter; ValueError for an `out` that is not so or
+        elements that there are not.
+        """
+        dataset = self.check()
+        if out.dtype != self.stored or out.ndim != 1 or not out.flags.carray:
+            raise ValueError(f"one axis of {self.stored} is needed, contiguous and writeable")
+        if start < 0 or start + out.size > self.claims.size:
+            raise ValueError(f"no elements {start} to {start + out.size} in shape {self.shape}")
+        if not out.size:
+            return
+        try:
+            if dataset is None:
+                self._read_plain(out, start * out.itemsize)
+            else:
+                self._read_boxes(dataset, out, start)
+        except (*DAMAGE, MemoryError) as error:
+            raise self._error(f"this dataset cannot be read ({first_line(error)})") from None
+
+    def _read_boxes(self, dataset: h5d.DatasetID, out: np.ndarray, start: int) -> None:
+        kind, done = self._kind_in_memory(dataset), 0
+        if not self.shape:
+            dataset.read(h5s.ALL, h5s.ALL, out.reshape(()), kind)
+            return
+        space = dataset.get_space()
+        for first, extent in boxes(self.shape, start, out.size):
+            count = math.prod(extent)
+            space.select_hyperslab(first, extent)
+            piece = out[done : done + count]
+            dataset.read(h5s.create_simple((count,)), space, piece, kind)
+            done += count
+
+    def _kind_in_memory(self, dataset: h5d.DatasetID) -> h5t.TypeID:
+        kind = dataset.get_type()
+        return kind if is_bfloat16(kind) else h5t.py_create(self.stored)
 
     def check(self) -> h5d.DatasetID | None:
         """Check the claims against the file, without reading values.
@@ -98,22 +152,21 @@ class _Stored:
         """
         if self.stored is None:
             raise self._error("this dataset has a type that no dump has")
-        if self._data and self._source.headers:
-            at, held = self._data
-            self._check_size(self.stored.itemsize, max(0, min(held, self._source.size - at)))
+        if self.is_plain:
+            held = min(self.claims.held, self.source.size - self.at)
+            self._check_size(self.stored.itemsize, max(0, held))
             return None
         try:
-            dataset = h5d.open(self._source.root, self.path.encode("utf-8", "surrogateescape"))
+            dataset = h5d.open(self.source.root, self.path.encode("utf-8", "surrogateescape"))
             self._check_storage(dataset)
         except DAMAGE as error:
             raise self._error(f"this dataset cannot be read ({first_line(error)})") from None
         return dataset
 
-    def _read_plain(self, at: int) -> np.ndarray:
-        array = np.empty(self.shape, self.stored)
-        if self._source.headers.read_into(array, at) < array.nbytes:
+    def _read_plain(self, array: np.ndarray, skip: int) -> None:
+        """Fill a contiguous array from the bytes that begin `skip` bytes into the dataset."""
+        if self.source.window.read_into(array, self.at + skip) < array.nbytes:
             raise self._error("the file has become shorter since it was opened")
-        return array
 
     def _check_storage(self, dataset: h5d.DatasetID) -> None:
         """Believe the shape only where the file has the bytes (a hostile shape costs terabytes)."""
@@ -125,11 +178,11 @@ class _Stored:
                 "this dataset takes its values from another file, which is not followed"
             )
         ratio = _MAX_RATIO if plan.get_layout() == h5d.CHUNKED and plan.get_nfilters() else 1
-        held = min(dataset.get_storage_size(), self._source.size)
+        held = min(dataset.get_storage_size(), self.source.size)
         self._check_size(dataset.get_type().get_size(), held, ratio)
 
     def _check_size(self, itemsize: int, held: int, ratio: int = 1) -> None:
-        claimed = math.prod(self.shape) * itemsize
+        claimed = self.claims.size * itemsize
         if claimed > held * ratio:
             raise self._error(
                 f"this dataset claims {claimed} bytes and the file holds {held} of it"
@@ -150,19 +203,19 @@ class Tensor(_Stored):
     addresses are one stored value. nbytes: of the elements in their dtype.
     """
 
-    dtype: str
-    data_type: int | None
-    device_type: int | None
-    format_type: int | None
-    stride: tuple[int, ...] | None
-    live_stride: tuple[int, ...] | None
-    live_offset: int
-    uninitialised: bool
+    dtype = _claimed("dtype")
+    data_type = _claimed("data_type")
+    device_type = _claimed("device_type")
+    format_type = _claimed("format_type")
+    stride = _claimed("stride")
+    live_stride = _claimed("live_stride")
+    live_offset = _claimed("live_offset")
+    uninitialised = _claimed("uninitialised")
 
     @property
     def size(self) -> int:
         """Number of elements."""
-        return math.prod(self.shape)
+        return self.claims.size
 
     @property
     def nbytes(self) -> int:
@@ -176,10 +229,14 @@ class Tensor(_Stored):
 
         Raises DumpError as `raw` does, and for a type that is not in the table.
         """
-        kind = dtypes.BY_NAME.get(self.dtype)
-        if kind is None:
+        if self.dtype not in dtypes.BY_NAME:
             raise self._error("this dataset has a type that no dump has")
-        raw = self._ordered(self.raw())
+        return self.bits_of(self._ordered(self.raw()))
+
+    def bits_of(self, raw: np.ndarray) -> np.ndarray:
+        """Turn stored elements, of the whole or of a part, into `bits`; without a copy where that
+        can be. `dtypes.as_values` turns these into values. The dtype must be in the table."""
+        kind = dtypes.BY_NAME[self.dtype]
         if raw.dtype == kind.bits:
             return raw
         if self.dtype == "float16":  # the original fork widens half to float32
@@ -199,18 +256,21 @@ class Tensor(_Stored):
             return bits != 0
         return dtypes.as_values(bits, self.dtype)
 
-    def _ordered(self, raw: np.ndarray) -> np.ndarray:
-        """Undo the storage order that the oldest producers wrote for tensors on CPU and CUDA.
+    @property
+    def needs_order(self) -> bool:
+        """Whether elements lie in another order than the tensor's, so that parts make no sense.
 
-        Their `Stride` is the live one and the data lies as it did in memory. Only strides that
-        visit every element once can mean that: a zero stride (expand) was materialised when
-        written.
+        The oldest producers wrote tensors on CPU and CUDA as they lay in memory: their `Stride` is
+        the live one. Only strides that visit every element once can mean that: a zero stride
+        (expand) was materialised when written.
         """
-        if (
-            self.stride is None
-            or self.device_type not in (0, 1)
-            or not _is_dense(self.shape, self.stride)
-        ):
+        stride = self.stride
+        return (
+            stride is not None and self.device_type in (0, 1) and _is_permuted(self.shape, stride)
+        )
+
+    def _ordered(self, raw: np.ndarray) -> np.ndarray:
+        if not self.needs_order:
             return raw
         steps = [step * raw.itemsize for step in self.stride]
         view = np.lib.stride_tricks.as_strided(raw.reshape(-1), self.shape, steps)
@@ -221,9 +281,9 @@ class Tensor(_Stored):
 class Argument(_Stored):
     """A non-tensor input: `type` is its `Type` code, `value` the Python value, read on demand."""
 
-    type: layout.Type | int
-    attributes: dict[str, int] = field(repr=False)
-    dtype: str | None = None
+    type = _claimed("type")
+    attributes = _claimed("attributes")
+    dtype = _claimed("dtype")
 
     @property
     def value(self) -> object:
@@ -286,72 +346,26 @@ class Argument(_Stored):
             raise self._error("this list of numbers is no JSON list") from None
 
 
-def describe(
-    facts: Facts, path: str, side: str, name: str, address: int, source: Source
+def as_claimed(
+    claims: Claims, record: str, side: str, name: str, address: int, at: int | None, source: Source
 ) -> Tensor | Argument:
-    """Say what a dataset is from its claims, without reading its values.
-
-    Raises DumpError when it bears no `Type`, and for a null dataspace, which has no shape.
-    """
-    numbers, strides = facts.numbers, facts.strides
-    code = numbers.get(b"Type")
-    if facts.shape is None:
-        raise DumpError("a dataset without a dataspace, which holds nothing", path, _RUN_AGAIN)
-    if b"Type" in facts.odd:
-        raise DumpError(f"the attribute Type {facts.odd[b'Type']}", path, _RUN_AGAIN)
-    if code is None:
-        raise DumpError(
-            "no attribute Type", path, "the original leaves such a stub for dtypes it lacks"
-        )
-    common = (path, side, name, facts.shape, address, facts.stored, source, facts.data)
-    if code != layout.Type.TENSOR:
-        kind = layout.Type(code) if code in layout.Type._value2member_map_ else code
-        attributes = {key.decode(): number for key, number in numbers.items() if key != b"Type"}
-        return Argument(*common, kind, attributes, facts.torch_dtype)
-    data_type = numbers.get(b"DataType")
-    return Tensor(
-        *common,
-        _dtype(facts.torch_dtype, data_type, facts.stored_name, facts.stored),
-        data_type,
-        numbers.get(b"DeviceType"),
-        numbers.get(b"FormatType"),
-        strides.get(b"Stride"),
-        strides.get(b"LiveStride"),
-        *strides.get(b"LiveOffset", (0,))[:1],
-        bool(numbers.get(b"Uninitialised")),
-    )
+    """The tensor or the argument that a dataset of these claims is."""
+    kind = Tensor if type(claims) is TensorClaims else Argument
+    return kind(record, side, name, claims, address, at, source)
 
 
-def empty_list(path: str, side: str, name: str, address: int, source: Source) -> Argument:
-    """A tensor list without members: an empty group in the file."""
-    return Argument(path, side, name, (0,), address, None, source, None, layout.Type.VEC_TENSOR, {})
-
-
-def _dtype(
-    named: str | None, code: int | None, stored_name: str | None, stored: np.dtype | None
-) -> str:
-    """The dtype that the attributes name, if the stored type can hold it, else the stored
-    type's."""
-    own, old = dtypes.BY_NAME.get(named or ""), dtypes.BY_CODE.get(code)
-    if own and stored == own.bits:
-        return own.name
-    if old and stored is not None and stored_name != "bfloat16":
-        if stored == old.bits or (old.name, stored_name) in _BY_DESIGN:
-            return old.name
-    return stored_name or "unknown"
-
-
-def _is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+def _is_permuted(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether strides visit every element once, in another order than C's."""
     if len(shape) != len(stride) or 0 in shape:
         return False
-    expected = 1
-    for step, size in sorted(
-        (step, size) for step, size in zip(stride, shape, strict=True) if size > 1
-    ):
+    axes = [(step, size) for step, size in zip(stride, shape, strict=True) if size > 1]
+    axes.reverse()
+    ordered, expected = sorted(axes), 1
+    for step, size in ordered:
         if step != expected:
             return False
         expected *= size
-    return True
+    return ordered != axes
 
 
 def _is_bool_scalar(kind: int, raw: np.ndarray) -> bool:

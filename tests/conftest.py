@@ -14,10 +14,17 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-import torch  # noqa: F401 - before npu_core, which then registers its device
 from hypothesis import settings
 
-import npu_core
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Workers share the cores: threads of torch's own in each would only wait for each other's.
+    # Before torch is imported, and for the processes that tests start.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import torch  # noqa: E402, F401 - before npu_core, which then registers its device
+from forked import Forked  # noqa: E402
+
+import npu_core  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -57,6 +64,14 @@ def hdf5_tools() -> dict[str, str]:
     if None in tools.values():
         _absent("h5copy, h5dump or h5ls", "apt-get install hdf5-tools")
     return tools
+
+
+@pytest.fixture(scope="session")
+def forked() -> Iterator[Forked]:
+    """Runs scripts that dump, without each of them importing torch again."""
+    process = Forked("torch, torch._dynamo, dumper")
+    yield process
+    process.close()
 
 
 def _absent(what: str, install: str) -> NoReturn:

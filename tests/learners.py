@@ -85,7 +85,7 @@ def batches(kind: str, seed: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]
         else:
             text = _text()[0][:-8000]
             yield _windows(
-                text, torch.randint(0, len(text) - LENGTH - 1, (32,), generator=generator)
+                text, torch.randint(0, len(text) - LENGTH - 1, (16,), generator=generator)
             )
 
 

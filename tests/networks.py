@@ -183,12 +183,12 @@ class Tagger(nn.Module):
 
 
 class Translator(nn.Module):
-    """`nn.Transformer` with four encoder and two decoder layers of width 128."""
+    """`nn.Transformer` with two encoder and two decoder layers of width 128."""
 
     def __init__(self) -> None:
         super().__init__()
         self.embed = nn.Embedding(200, 128)
-        self.transformer = nn.Transformer(128, 4, 4, 2, 256, dropout=0.1, batch_first=True)
+        self.transformer = nn.Transformer(128, 4, 2, 2, 256, dropout=0.1, batch_first=True)
         self.head = nn.Linear(128, 200)
 
     def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -238,14 +238,14 @@ def bert() -> nn.Module:
 
 
 def t5() -> nn.Module:
-    """T5, encoder of four and decoder of two blocks, random weights."""
+    """T5, encoder and decoder of two blocks each, random weights."""
     return T5ForConditionalGeneration(
         T5Config(
             vocab_size=400,
             d_model=128,
             d_kv=32,
             d_ff=256,
-            num_layers=4,
+            num_layers=2,
             num_decoder_layers=2,
             num_heads=4,
             decoder_start_token_id=0,

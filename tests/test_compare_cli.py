@@ -1,63 +1,21 @@
 """The command line: exit status, the summary, every bad input as one block and exit 2."""
 
-import csv
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from chains import GOOD, ROOT, chain, compare, equal_pair, result, run, script
 from dumps import dump, put
-
-from compare.cli import cli
-
-ROOT = Path(__file__).resolve().parent.parent
-SCRIPT = ROOT / "scripts" / "msaccucmp.py"
-
-
-def run(*arguments):
-    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
-
-
-def compare(mine, golden, *more):
-    return run("compare", "-m", mine, "-g", golden, *more)
-
-
-def result(done) -> list[dict]:
-    path = done.stdout.splitlines()[-1].removeprefix("result: ")
-    with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def chain(values, device=0):
-    """Three ops; the output of each is the next one's input. values: of the four tensors."""
-    names = [
-        "mul/1/input/self",
-        "mul/1/output/result",
-        "relu/2/output/result",
-        "sum/3/output/result",
-    ]
-    tensors = dict(zip(names, (np.asarray(v, "f4") for v in values), strict=True))
-    tensors["relu/2/input/self"] = tensors["mul/1/output/result"]
-    tensors["sum/3/input/self"] = tensors["relu/2/output/result"]
-    return tensors
-
-
-GOOD = [[1, 2], [2, 4], [2, 4], [6]]
 
 
 @pytest.fixture
 def pair(tmp_path, monkeypatch):
     """Two equal dumps of different devices, in the working directory."""
-    monkeypatch.chdir(tmp_path)
-    dump(tmp_path / "npu.h5", chain(GOOD), 10)
-    dump(tmp_path / "cpu.h5", chain(GOOD), 0)
-    return Path("npu.h5"), Path("cpu.h5")
+    return equal_pair(tmp_path, monkeypatch)
 
 
 def test_equal_dumps(pair):
@@ -82,11 +40,44 @@ def test_the_op_that_went_wrong_is_named(pair, tmp_path):
     done = compare(*pair)
     assert "first difference: seqid 2, relu, /relu/2/output/result; all its inputs" in done.stdout
     table = done.stdout[done.stdout.index("rows that differ most") :].splitlines()
-    assert [line.split()[1] for line in table[2:-1]] == [
-        "/relu/2/output/result",
-        "/sum/3/input/self",
+    assert [line.split()[1] for line in table[2:-2]] == [
+        "/relu/2/output/result",  # which is /sum/3/input/self again
         "/sum/3/output/result",
     ]
+
+
+ALGORITHMS = [
+    (("-alg", "0"), ["CosineSimilarity"]),
+    (
+        ("-alg", "9", "0", "3"),
+        ["MeanRelativeError", "CosineSimilarity", "RelativeEuclideanDistance"],
+    ),
+    (("--algorithm", "MaxAbsoluteError,0"), ["MaxAbsoluteError", "CosineSimilarity"]),
+    (("-alg", "CosineSimilarity", "1", "--exit-zero"), ["CosineSimilarity", "MaxAbsoluteError"]),
+]
+
+
+@pytest.mark.parametrize(("given", "names"), ALGORITHMS)
+def test_algorithms_in_the_order_given(pair, given, names):
+    (row,) = result(compare(*pair, *given))[:1]
+    assert list(row)[6 : 7 + len(names)] == [*names, "CompareFailReason"]
+
+
+def test_a_custom_algorithm_has_a_column(pair):
+    os.makedirs("own/algorithm")
+    Path("own/algorithm/alg_Sum.py").write_text(
+        "def compare(my, golden, args): return str(my.sum() + golden.sum()), 'of ' + args.what\n"
+    )
+    given = ("-c", "own", "-a", "Sum:what=all")
+    rows = result(compare(*pair, *given, "-overflow_detection"))
+    assert list(rows[0])[5:8] == ["Shape", "OverFlow", "CosineSimilarity"]
+    assert list(rows[0])[16:19] == ["MeanRelativeError", "Sum", "CompareFailReason"]
+    assert [float(row["Sum"]) for row in rows] == [6, 12, 12, 12, 12, 12]
+    assert all("of all" in row["CompareFailReason"] for row in rows)
+    (first,) = result(compare(*pair, *given, "-alg", "Sum", "0"))[:1]
+    assert list(first)[6:9] == ["Sum", "CosineSimilarity", "CompareFailReason"]
+    without = compare(*pair, *given, "-alg", "0")
+    assert "Sum" not in result(without)[0] and "-alg leaves out Sum" in without.stderr
 
 
 def test_a_different_start_is_said(pair, tmp_path):
@@ -335,7 +326,10 @@ BAD_USE = {
     "nothing": ((), "Usage"),
     "no command": (("compere",), "No such command 'compere'"),
     "no golden": (("compare", "-m", "npu.h5"), "Missing option '-g'"),
-    "an unknown option": (("compare", "-m", "a", "-g", "b", "-alg", "0"), "No such option"),
+    "an unknown option": (("compare", "-m", "a", "-g", "b", "--algo", "0"), "No such option"),
+    "an algorithm": (("compare", "-m", "npu.h5", "-g", "cpu.h5", "-alg", "10"), "algorithm '10'"),
+    "nothing to resume": (("compare", "-m", "a", "-g", "b", "-map", "--resume"), "--resume"),
+    "a mapping by algorithm": (("compare", "-m", "a", "-g", "b", "-map", "-alg", "0"), "-alg"),
     "a file for -out": (
         ("compare", "-m", "npu.h5", "-g", "cpu.h5", "-out", "cpu.h5"),
         "in the way",
@@ -361,107 +355,6 @@ def test_a_directory_that_cannot_be_made(pair):
     done = compare(*pair, "-out", "/proc/none")
     assert done.exit_code == 2 and "the result cannot be written" in done.stderr
     assert len(done.stderr.splitlines()) == 3
-
-
-def script(*arguments, cwd, **environment):
-    return subprocess.run(
-        [sys.executable, SCRIPT, *arguments],
-        capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment},
-    )  # fmt: skip
-
-
-# What the program cannot foresee: the streams, the memory, the user, itself.
-
-COMMANDS = {
-    "equal": "compare -m npu.h5 -g cpu.h5",
-    "differing": "compare -m npu.h5 -g odd.h5",
-    "convert": "convert -d npu.h5 -out out",
-    "h5copy": "h5copy -pv -i npu.h5 -o out.h5 -s /mul -d /mul",
-    "help": "--help",
-    "help of one": "compare --help",
-    "version": "h5copy -V",
-}
-
-
-@pytest.mark.parametrize("streams", ["> /dev/full", ">&-", "<&- >&-", "| true"])
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=list(COMMANDS))
-def test_an_output_that_cannot_be_written(pair, tmp_path, command, streams):
-    dump(tmp_path / "odd.h5", chain([[1, 2], [2, 4], [2, 5], [7]]))
-    before = {path: Path(path).read_bytes() for path in os.listdir()}
-    # `sleep`: so that nobody reads the pipe any more when something is written
-    line = f'{{ sleep 0.3; "$0" "$1" {command}; echo "status $?" >&2; }} {streams}'
-    done = subprocess.run(
-        ["bash", "-c", line, sys.executable, SCRIPT], capture_output=True, text=True
-    )
-    block = done.stderr.splitlines()
-    assert block[0].startswith("msaccucmp: error: the output cannot be written (")
-    assert block[1:] == [
-        "  where: standard output or standard error",
-        "  what to do: make room, or send it elsewhere; files written before are complete",
-        "status 2",
-    ]
-    assert {path: Path(path).read_bytes() for path in before} == before
-    assert not list(tmp_path.glob("*.partial"))
-
-
-@pytest.mark.parametrize("streams", ["2> /dev/full", "2>&-", ">&- 2>&- <&-"])
-def test_nobody_to_tell(pair, streams):
-    line = f'"$0" "$1" compare -m npu.h5 -g nope.h5 {streams}; echo "status $?" > status'
-    done = subprocess.run(
-        ["bash", "-c", line, sys.executable, SCRIPT], capture_output=True, text=True
-    )
-    assert (done.stdout, done.stderr) == ("", "")
-    assert Path("status").read_text() == "status 2\n"
-
-
-UNFORESEEN = {
-    "a fault of ours": (
-        ZeroDivisionError("by\x1bzero"),
-        "unexpected ZeroDivisionError: by\\x1bzero",
-    ),
-    "an assertion": (AssertionError(), "unexpected AssertionError"),
-    "memory": (MemoryError(), "there is not enough memory"),
-    "a disk": (OSError(5, "Input/output error", "some file"), "Input/output error"),
-    "a user": (KeyboardInterrupt(), "interrupted"),
-}
-
-
-@pytest.mark.parametrize(("error", "words"), UNFORESEEN.values(), ids=list(UNFORESEEN))
-@pytest.mark.parametrize("command", ["equal", "convert"])
-def test_the_unforeseen_is_trouble_and_no_difference(pair, monkeypatch, command, error, words):
-    def fail(*_):
-        raise error
-
-    monkeypatch.setattr("compare.engine.compare_arrays", fail)
-    monkeypatch.setattr("compare.convert.estimate", fail)
-    done = run(*COMMANDS[command].split())
-    if isinstance(error, MemoryError) and command == "equal":
-        assert done.exit_code == 1  # which costs its rows only
-        return
-    assert done.exit_code == 2
-    assert words in done.stderr and done.stderr.lstrip().startswith("msaccucmp: error: ")
-    assert ("please report" in done.stderr) is words.startswith("unexpected")
-    assert not [name for name in os.listdir() if name.startswith("result")]
-
-
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_signal_leaves_nothing(tmp_path, name):
-    """In the middle of a long comparison, conversion or copy."""
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        put(file, "op/1/output/x", np.arange(3_000_000, dtype="f8"))
-    out = tmp_path / "out"
-    process = subprocess.Popen(
-        [sys.executable, SCRIPT, "convert", "-d", tmp_path / "a.h5", "-t", "txt", "-out", out],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    while not (out.exists() and os.listdir(out)) and process.poll() is None:
-        time.sleep(0.01)
-    assert process.poll() is None
-    process.send_signal(getattr(signal, name))
-    _, errors = process.communicate()
-    assert process.returncode == 2
-    assert errors.strip() == "msaccucmp: error: interrupted"
-    assert os.listdir(out) == []
 
 
 def test_from_a_checkout(pair, tmp_path):

@@ -127,7 +127,7 @@ def test_the_size_is_said_first_and_is_enough(everything, tmp_path, kind):
 
 def test_no_room(everything, tmp_path, monkeypatch):
     usage = type("usage", (), {"free": 100})
-    monkeypatch.setattr("compare.convert.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("compare.whole.shutil.disk_usage", lambda _: usage)
     done = run("-d", everything, "-out", tmp_path / "out")
     assert done.exit_code == 2
     assert "100 are free" in done.stderr
@@ -194,7 +194,7 @@ def test_a_second_time_replaces_the_files(everything, tmp_path):
 
 
 IN_THE_WAY = {
-    "a link": (lambda path: path.symlink_to("../precious"), "symbolic link, which is not followed"),
+    "a link": (lambda path: path.symlink_to("../precious"), "symbolic link, and is not replaced"),
     "a dangling link": (lambda path: path.symlink_to("../new"), "symbolic link"),
     "a pipe": (os.mkfifo, "no file"),
     "a directory": (os.mkdir, "no file"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from dumps import dump, put
 
-from compare import engine, metrics
+from compare import engine, moduli, streams
 from compare.engine import Status, compare_dumps
 from dumper.reader import open_dump
 
@@ -183,21 +183,39 @@ def peak(paths) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f2", "i1", "i4", "i8", "f8", "c8", "c16"])
-def test_memory_is_bounded_whatever_the_cores(tmp_path, monkeypatch, dtype):
-    """Sixteen large pairs and as many threads take little more than one pair alone."""
-    monkeypatch.setattr(engine.os, "cpu_count", lambda: 16)
-    monkeypatch.setattr(engine, "BUDGET", 1)
-    monkeypatch.setattr(metrics, "_BLOCK", 4096)
+def sixteen(tmp_path, dtype) -> list:
+    """Two dumps of sixteen tensors of 4 MiB."""
     size = (4 << 20) // np.dtype(dtype).itemsize
-    paths = [
+    return [
         dump(tmp_path / name, {f"op/{i}/output/x": np.full(size, i + k, dtype) for i in range(16)})
         for k, name in enumerate(("m.h5", "g.h5"))
     ]
-    engine.compare_arrays(np.zeros(3, dtype), np.ones(3, dtype))  # what numba takes once is no part
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", "i1", "?", "i4", "i8", "f8"])
+def test_memory_does_not_grow_with_tensors(tmp_path, monkeypatch, dtype):
+    """Sixteen threads with a large pair each need room for pieces, and tables for 8 bits."""
+    paths = sixteen(tmp_path, dtype)
+    monkeypatch.setattr(engine.os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(streams, "_KEPT", 1 << 16)
+    monkeypatch.setattr(streams, "PIECE", 1 << 12)
+    monkeypatch.setattr(streams, "_rooms", streams._Rooms())
+    engine.compare_arrays(np.zeros(3, dtype), np.ones(3, dtype))  # what is loaded once is no part
+    tables = 16 * 2 * 8 * 65536 * (np.dtype(dtype).itemsize == 1)
+    assert peak(paths) < tables + (6 << 20)
+
+
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+def test_memory_is_bounded_whatever_the_cores(tmp_path, monkeypatch, dtype):
+    """What must be read whole takes little more for sixteen pairs than for one alone."""
+    paths = sixteen(tmp_path, dtype)
+    monkeypatch.setattr(engine.os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(engine, "BUDGET", 1)
+    monkeypatch.setattr(moduli, "_BLOCK", 4096)
+    engine.compare_arrays(np.zeros(3, dtype), np.ones(3, dtype))
+    size = (4 << 20) // np.dtype(dtype).itemsize
     one_pair = 2 * (4 << 20)
-    moduli = 2 * 8 * size * (dtype[0] == "c")
-    assert peak(paths) < one_pair + moduli + (4 << 20)
+    assert peak(paths) < one_pair + 2 * 8 * size + (6 << 20)
 
 
 def test_several_pairs_share_the_budget(tmp_path, monkeypatch):
@@ -217,9 +235,9 @@ def test_several_pairs_share_the_budget(tmp_path, monkeypatch):
 
     monkeypatch.setattr(engine, "compare_arrays", watched)
     monkeypatch.setattr(engine.os, "cpu_count", lambda: 8)
-    tensors = {f"op/{i}/output/x": np.full(LARGE, i, "f4") for i in range(20)}
+    tensors = {f"op/{i}/output/x": np.full(LARGE, i, "c8") for i in range(20)}
     paths = [dump(tmp_path / name, tensors) for name in ("m.h5", "g.h5")]
-    monkeypatch.setattr(engine, "BUDGET", 2 * 2 * 2 * 4 * LARGE)  # two pairs, widened
+    monkeypatch.setattr(engine, "BUDGET", 2 * 2 * 2 * 8 * LARGE)  # two pairs, widened
     assert [row.index for row in rows(*paths)] == list(range(20))
     assert most <= 2
 
@@ -227,13 +245,13 @@ def test_several_pairs_share_the_budget(tmp_path, monkeypatch):
 def test_memory_that_is_not_there_costs_its_row(tmp_path, monkeypatch):
     measure = engine.compare_arrays
 
-    def short(mine, golden):
+    def short(mine, golden, *more):
         if mine.size == 3:
             raise MemoryError
-        return measure(mine, golden)
+        return measure(mine, golden, *more)
 
     monkeypatch.setattr(engine, "compare_arrays", short)
-    tensors = {f"op/{size}/output/x": np.zeros(size, "f4") for size in (2, 3, 4)}
+    tensors = {f"op/{size}/output/x": np.zeros(size, "c8") for size in (2, 3, 4)}
     found = rows(dump(tmp_path / "m.h5", tensors), dump(tmp_path / "g.h5", tensors))
     assert [row.status for row in found] == [Status.EQUAL, Status.INCOMPARABLE, Status.EQUAL]
     assert "not enough memory" in found[1].reasons[0]

@@ -98,9 +98,32 @@ def test_equal_rows_are_not_among_the_worst():
 
 
 def test_a_value_reached_through_links_is_one_row_of_the_worst():
+    """An input that is an earlier row's value again; by its numbers, since a result that is read
+    again knows no links."""
     first = row(1, "output", DIFFERS, red=2.0)
-    again = dataclasses.replace(first, index=2, my_path="/op/2/input/x")
-    other = row(3, "output", DIFFERS, red=1.0)
-    found = summary(first, again, other)
-    assert [each.index for each in found.worst] == [1, 3]
-    assert found.counts[DIFFERS] == 3
+    numbers = dataclasses.replace(first.metrics, mean_relative=math.nan, cosine=math.nan)
+    first = dataclasses.replace(first, metrics=numbers)
+    again = dataclasses.replace(row(2, "input", DIFFERS), metrics=dataclasses.replace(numbers))
+    apart = dataclasses.replace(numbers, mean_absolute=1.0)
+    near = dataclasses.replace(row(3, "input", DIFFERS), metrics=apart)
+    other = row(4, "output", DIFFERS, red=1.0)
+    found = summary(first, again, near, other)
+    assert [each.index for each in found.worst] == [1, 3, 4]
+    assert found.counts[DIFFERS] == 4
+
+
+def test_as_json():
+    found = summary(
+        row(1, "input", EQUAL), row(1, "output", DIFFERS, red=0.5), row(2, "input", UNPAIRED),
+        row(2, "output", DIFFERS, red=1.5),
+    ).as_json()  # fmt: skip
+    assert found["counts"] == {
+        "bit-equal": 1, "differing": 2, "unpaired": 1, "not comparable": 0, "another argument": 0,
+        "uninitialised": 0, "without data": 0,
+    }  # fmt: skip
+    assert (found["rows"], found["compared"], found["nothing_differs"]) == (4, 3, False)
+    assert (found["first_differing_row"], found["first_own_difference"]) == (2, 2)
+    assert found["worst"] == [4, 2]
+    nothing = summary(row(1, "output", EQUAL)).as_json()
+    assert nothing["nothing_differs"] is True and nothing["worst"] == []
+    assert nothing["first_differing_row"] is nothing["first_own_difference"] is None

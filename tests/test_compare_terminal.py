@@ -1,12 +1,19 @@
-"""What a terminal shows while it waits, and that a pipe gets none of it."""
+"""What a terminal shows while it waits and in the end, and that a pipe gets plain text."""
 
 import io
+import re
 import sys
 import time
 
 import pytest
+from rich.cells import cell_len
 
-from compare import terminal
+from compare import progress
+from compare.engine import Row, Status
+from compare.metrics import Metrics, Worst
+from compare.origin import Gap, Origin
+from compare.summary import Summary
+from compare.terminal import show_summary
 
 
 class Terminal(io.StringIO):
@@ -16,10 +23,16 @@ class Terminal(io.StringIO):
         return True
 
 
+class Chinese(Terminal):
+    """One that encodes neither a bar nor a spinner."""
+
+    encoding = "gbk"
+
+
 def watched(monkeypatch, kind=Terminal, after=0.01):
     """Stderr as a stream of `kind`, set in the test itself: pytest sets its own before it."""
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(terminal, "_PROGRESS_AFTER", after)
+    monkeypatch.setattr(progress, "_PROGRESS_AFTER", after)
     monkeypatch.setattr(sys, "stderr", kind())
     return sys.stderr
 
@@ -32,7 +45,7 @@ def until(condition):
 
 def test_work_of_unknown_length_is_shown(monkeypatch):
     stream = watched(monkeypatch)
-    with terminal.working("opening [b]a.h5"):
+    with progress.working("opening [b]a.h5"):
         until(lambda: "opening [b]a.h5" in stream.getvalue())
     assert "opening [b]a.h5" in stream.getvalue()
 
@@ -44,31 +57,98 @@ def test_a_wait_for_the_first_item_is_shown(monkeypatch):
         until(lambda: "comparing" in stream.getvalue())
         yield 1
 
-    assert list(terminal.with_progress(items(), "comparing", 1)) == [1]
+    assert list(progress.with_progress(items(), "comparing", 1)) == [1]
     assert "comparing" in stream.getvalue()
 
 
 def test_what_is_quick_is_not_shown(monkeypatch):
     stream = watched(monkeypatch, after=3600)
-    with terminal.working("opening [b]a.h5"):
+    with progress.working("opening [b]a.h5"):
         pass
-    assert list(terminal.with_progress(range(3), "comparing", 3)) == [0, 1, 2]
+    assert list(progress.with_progress(range(3), "comparing", 3)) == [0, 1, 2]
     assert stream.getvalue() == ""
 
 
 def test_a_pipe_gets_nothing(monkeypatch):
     stream = watched(monkeypatch, io.StringIO)
-    with terminal.working("opening [b]a.h5"):
+    with progress.working("opening [b]a.h5"):
         time.sleep(0.05)
-    assert list(terminal.with_progress(range(3), "comparing", 3)) == [0, 1, 2]
+    assert list(progress.with_progress(range(3), "comparing", 3)) == [0, 1, 2]
     assert stream.getvalue() == ""
 
 
 def test_an_error_ends_what_is_shown(monkeypatch):
     stream = watched(monkeypatch)
-    with pytest.raises(ZeroDivisionError), terminal.working("opening [b]a.h5"):
+    with pytest.raises(ZeroDivisionError), progress.working("opening [b]a.h5"):
         until(lambda: "opening" in stream.getvalue())
         raise ZeroDivisionError
     shown = stream.getvalue()
     time.sleep(0.3)  # longer than between two refreshes
     assert stream.getvalue() == shown
+
+
+@pytest.mark.parametrize(("kind", "plain"), [(Terminal, False), (Chinese, True)])
+def test_rate_and_share_in_signs_that_the_console_has(monkeypatch, kind, plain):
+    stream = watched(monkeypatch, kind)
+    monkeypatch.setattr(progress, "_BETWEEN", 0)
+
+    def items():
+        for words in ("25%", "50%", "75%", "B/s"):
+            yield 1
+            until(lambda words=words: words in stream.getvalue())
+
+    assert sum(progress.with_progress(items(), "comparing", 4 << 20, lambda _: 1 << 20)) == 4
+    shown = stream.getvalue()
+    assert "B/s" in shown and "25%" in shown
+    assert shown.isascii() is plain
+    with progress.working("opening a.h5"):
+        until(lambda: "opening a.h5" in stream.getvalue())
+    assert stream.getvalue().isascii() is plain
+
+
+ORIGIN = Origin(
+    "a.h5", 1, 1, None, 0, 2, False, None, "/op/2", Gap(), Gap(2, "/op/1/output/y", "max_bytes")
+)
+
+
+def table(monkeypatch, kind, width):
+    """What `show_summary` prints of two differing rows."""
+    stream = kind()
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", stream)
+    summary = Summary()
+    for number, worst in ((1, Worst((2, 13), -0.1234567, 98765.4321)), (2, None)):
+        pair = (0.0, 0.0)
+        metrics = Metrics(
+            0.5, 1e-9, 0, 2.0, 0, pair, pair, 0, 0, 0, 0, 0.25, 4, worst=worst
+        )  # fmt: skip
+        path = f"/native_layer_norm_backward_名字/{number}/output/result"
+        summary.add(
+            Row(number, "op", "output", f"/op/{number}", path, path, "float32", (4,),
+                Status.DIFFERS, metrics)
+        )  # fmt: skip
+    show_summary(ORIGIN, ORIGIN, summary)
+    return re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 110, 140, 200])
+@pytest.mark.parametrize("kind", [Terminal, Chinese])
+def test_the_table_fits_and_keeps_its_numbers(monkeypatch, kind, width):
+    shown = table(monkeypatch, kind, width).partition("rows that differ most:\n")[2]
+    assert all(cell_len(line) <= width for line in shown.splitlines())
+    assert "\u2026" not in shown
+    if width >= 60:
+        assert "1.000000e-09" in shown and "0.250000" in shown
+    for words in ("[2,13]", "-0.1234567", "98765.4321"):
+        assert (words in shown) is (width >= 110)
+
+
+def test_a_pipe_gets_every_column_in_one_line(monkeypatch):
+    shown = table(monkeypatch, io.StringIO, 40)
+    (line,) = [line for line in shown.splitlines() if "/1/output/result" in line and "2,13" in line]
+    assert line.split() == [
+        "1", "/native_layer_norm_backward_名字/1/output/result", "2.000000", "1.000000e-09",
+        "0.250000", "[2,13]", "-0.1234567", "98765.4321", "0.500000", "float32",
+    ]  # fmt: skip
+    assert "\x1b" not in shown

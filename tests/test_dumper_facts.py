@@ -4,25 +4,38 @@ import h5py
 import numpy as np
 import pytest
 from dumps import put
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dumper.facts import Facts, Headers, facts_of
+from dumper.facts import Facts, facts_of
+from dumper.groups import Link, Tangle
+from dumper.headers import Headers
+from dumper.window import Window
+
+
+def headers_of(path):
+    """(headers, window): what is made of the facts is the facts."""
+    window = Window(path)
+    return Headers(window, lambda facts: facts), window
 
 
 def both(path):
-    """(by h5py, from the header) for every dataset of a file."""
-    headers, found = Headers(path), []
+    """(by h5py, from the header, where the elements begin, elements) for every dataset of a file,
+    each asked for twice, since what is known of a header serves for the next."""
+    headers, window = headers_of(path)
+    found = []
 
     def visit(_, node):
         if isinstance(node, h5py.Dataset):
             address = h5py.h5o.get_info(node.id).addr
             headers.learn(address, node.id)
-            found.append((facts_of(node.id), headers.facts(address), node[()]))
+            ours = headers.at(address)
+            assert headers.at(address) == ours
+            found.append((facts_of(node.id), *(ours or (None, None)), node[()]))
 
     with h5py.File(path) as file:
         file.visititems(visit)
-    headers.close()
+    window.close()
     return found
 
 
@@ -35,11 +48,13 @@ def check(by_h5py: Facts, ours: Facts) -> None:
 def test_golden_files(golden, case):
     path = golden / f"{case}.h5"
     content = path.read_bytes()
-    for by_h5py, ours, values in both(path):
+    seen = 0
+    for by_h5py, ours, at, values in both(path):
         check(by_h5py, ours)
         if ours.data and values.size:
-            at, size = ours.data
-            assert content[at : at + size] == values.tobytes()
+            assert content[at : at + ours.data[1]] == values.tobytes()
+            seen += 1
+    assert seen
 
 
 VALUES = {
@@ -61,7 +76,7 @@ def test_made_files(tmp_path, values, many, libver):
     with h5py.File(tmp_path / "d.h5", "w", libver=libver) as file:
         more = {f"more{i}": "x" * 50 for i in range(30 * many)}
         put(file, "x", values, TorchDType=np.bytes_(b"odd"), LiveStride=np.array([7, 9]), **more)
-    ((by_h5py, ours, _),) = both(tmp_path / "d.h5")
+    ((by_h5py, ours, _, _),) = both(tmp_path / "d.h5")
     assert by_h5py.numbers[b"Type"] == 0 and by_h5py.torch_dtype == "odd"
     assert by_h5py.strides[b"LiveStride"] == (7, 9)
     if libver != "latest":
@@ -72,10 +87,49 @@ def test_made_files(tmp_path, values, many, libver):
             assert ours.data is None  # the bytes are not as numpy has them in memory
 
 
+KIND = st.fixed_dictionaries(
+    {
+        "dtype": st.sampled_from(["f4", "i8", ">f4", "?", "c8"]),
+        "shape": st.lists(st.integers(0, 3), max_size=3).map(tuple),
+        "device": st.sampled_from([0, 10]),
+        "code": st.sampled_from([1, 10]),
+        "name": st.sampled_from([None, b"float32", b"bfloat16"]),
+        "stride": st.sampled_from([(), (3, 1), (1, 2, 4)]),
+        "links": st.integers(1, 3),
+    }
+)
+
+
+@pytest.mark.parametrize("libver", ["earliest", ("v108", "v110"), "latest"], ids=str)
+@pytest.mark.parametrize("times", [False, True])
+@settings(max_examples=15)
+@given(kinds=st.lists(KIND, min_size=1, max_size=8))
+def test_a_kind_that_is_known_is_no_other(tmp_path_factory, libver, times, kinds):
+    """Headers of many kinds in turn: each is found for what it is, the second time as the first."""
+    path = tmp_path_factory.mktemp("kinds") / "d.h5"
+    with h5py.File(path, "w", libver=libver) as file:
+        for i, kind in enumerate((*kinds, *kinds)):
+            values = np.full(kind["shape"], i % 2, kind["dtype"])
+            made = file.create_dataset(f"x{i}", data=values, track_times=times)
+            made.attrs["Type"], made.attrs["DeviceType"] = np.int32(0), np.int32(kind["device"])
+            made.attrs["DataType"] = np.int32(kind["code"])
+            made.attrs["Stride"] = np.array(kind["stride"], "i8")
+            if kind["name"]:
+                made.attrs["TorchDType"] = np.bytes_(kind["name"])
+            for k in range(1, kind["links"]):
+                file[f"y{i}_{k}"] = made
+    content, known = path.read_bytes(), both(path)
+    assert len(known) == 2 * len(kinds)
+    for by_h5py, ours, at, values in known:
+        check(by_h5py, ours)
+        if ours.data and values.size:
+            assert content[at : at + values.nbytes] == values.tobytes()
+
+
 def odd(tmp_path, name, value):
     with h5py.File(tmp_path / "d.h5", "w") as file:
         put(file, "x", np.zeros(2, "f4")).attrs[name] = value
-    ((by_h5py, ours, _),) = both(tmp_path / "d.h5")
+    ((by_h5py, ours, _, _),) = both(tmp_path / "d.h5")
     return by_h5py, ours
 
 
@@ -105,12 +159,19 @@ def test_elements_that_do_not_lie_in_one_piece(tmp_path, make):
         node = make(file)
         address = h5py.h5o.get_info(node.id).addr
         file.flush()
-        headers = Headers(tmp_path / "d.h5")
+        headers, window = headers_of(tmp_path / "d.h5")
         if isinstance(node, h5py.Dataset):
             headers.learn(address, node.id)
-        facts = headers.facts(address)
-        headers.close()
-    assert facts is None or facts.data is None
+        found = headers.at(address)
+        window.close()
+    assert not found or (found[0].data, found[1]) == (None, None)
+
+
+def is_an_answer(found: object) -> bool:
+    if isinstance(found, tuple):
+        facts, at = found
+        return isinstance(facts, Facts) and (at is None or isinstance(at, int))
+    return found is None or all(isinstance(link, Link) for link in found)
 
 
 @pytest.mark.parametrize("libver", ["earliest", ("v108", "v110")], ids=str)
@@ -122,15 +183,60 @@ def test_bytes_that_are_no_header_say_nothing(tmp_path_factory, libver, data):
         node = put(file, "x", np.zeros((2, 3), "f4"), TorchDType=np.bytes_(b"bfloat16"))
         address = h5py.h5o.get_info(node.id).addr
         file.flush()
-        headers = Headers(path)
+        headers, window = headers_of(path)
         headers.learn(address, node.id)
+    assert isinstance(headers.at(address), tuple)
     content = bytearray(path.read_bytes())
-    assert headers.facts(address) is not None
     changes = st.tuples(st.integers(0, 400), st.integers(0, 255))
     for offset, value in data.draw(st.lists(changes, min_size=1, max_size=8)):
         content[min(address + offset, len(content) - 1)] = value
     path.write_bytes(content)
-    found = headers.facts(address)
-    headers.close()
-    assert found is None or isinstance(found, Facts)
-    assert headers.facts(address) is None  # closed
+    window.forget()
+    assert is_an_answer(headers.at(address))
+    window.close()
+    assert headers.at(address) is None
+
+
+@pytest.mark.parametrize("libver", ["earliest", ("v108", "v110")], ids=str)
+@given(data=st.data())
+def test_bytes_that_are_no_group_say_nothing(tmp_path_factory, libver, data):
+    """Any change of a group's header, tree, names or links."""
+    path = tmp_path_factory.mktemp("groups") / "d.h5"
+    with h5py.File(path, "w", libver=libver) as file:
+        group = file.create_group("x")
+        for i in range(8 if libver != "earliest" else 40):
+            group.create_group(f"name{i}")
+        address = h5py.h5o.get_info(group.id).addr
+    headers, window = headers_of(path)
+    assert len(headers.at(address)) in (8, 40)
+    content = bytearray(path.read_bytes())
+    places = st.integers(address, len(content) - 1)
+    for offset, value in data.draw(
+        st.lists(st.tuples(places, st.integers(0, 255)), min_size=1, max_size=60)
+    ):
+        content[offset] = value
+    path.write_bytes(content)
+    window.forget()
+    try:
+        assert is_an_answer(headers.at(address))
+    except Tangle:
+        pass
+    window.close()
+
+
+def test_a_tree_that_leads_to_one_node_twice(tmp_path):
+    """Thirty levels of that would be 2 ** 30 ways down; HDF5 would take them all."""
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        group = file.create_group("x")
+        for i in range(40):
+            group.create_group(f"name{i:02}")
+        address = h5py.h5o.get_info(group.id).addr
+    content = bytearray((tmp_path / "d.h5").read_bytes())
+    tree = int.from_bytes(content[address + 24 : address + 32], "little")
+    assert content[tree : tree + 4] == b"TREE"
+    content[tree + 48 : tree + 56] = content[tree + 32 : tree + 40]
+    (tmp_path / "d.h5").write_bytes(content)
+    headers, window = headers_of(tmp_path / "d.h5")
+    with pytest.raises(Tangle):
+        headers.at(address)
+    window.close()

@@ -6,23 +6,20 @@ Most of it in processes of its own.
 from __future__ import annotations
 
 import os
-import resource
 import signal
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from forked import Forked
 
 from dumper import dumper, open_dump
 from dumper.tensors import bits_of
 
 
-def test_forked_children_write_nothing(tmp_path: Path) -> None:
+def test_forked_children_write_nothing(tmp_path: Path, forked: Forked) -> None:
     path = tmp_path / "x.h5"
     script = f"""
         import torch, dumper
@@ -34,7 +31,7 @@ def test_forked_children_write_nothing(tmp_path: Path) -> None:
             total = sum(batch.sum() for batch in DataLoader(Data(), 2, num_workers=2))
         print(float(total))
     """
-    done = run_python(script)
+    done = forked.run(script)
     assert done.returncode == 0, done.stderr
     with open_dump(path) as dump:
         assert dump.finished and dump.skipped == []
@@ -42,26 +39,12 @@ def test_forked_children_write_nothing(tmp_path: Path) -> None:
         assert "sum" in dump.by_ir
 
 
-def run_python(script: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    root = str(Path(__file__).resolve().parent.parent)
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        env={**os.environ, "PYTHONPATH": root},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        **options,
-    )
-
-
-def test_a_full_disk_stops_recording_not_training(tmp_path: Path) -> None:
+def test_a_full_disk_stops_recording_not_training(tmp_path: Path, forked: Forked) -> None:
     path = tmp_path / "x.h5"
 
-    def limit() -> None:  # a file size limit fails writes as a full disk does
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-
     script = f"""
-        import signal, torch, dumper
+        import resource, signal, torch, dumper
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))  # writes fail as on a full disk
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         with torch.utils.dumper(use_dump=True, dump_path={str(path)!r}):
             x = torch.zeros(1000)
@@ -69,7 +52,7 @@ def test_a_full_disk_stops_recording_not_training(tmp_path: Path) -> None:
                 x = x + 1
         print(x.sum().item())
     """
-    done = run_python(script, preexec_fn=limit)
+    done = forked.run(script)
     assert done.stdout.strip() == "1000000.0", done.stderr
     assert done.stderr.count("recording stopped at /add_Tensor/") == 1
     with open_dump(path) as dump:
@@ -81,7 +64,9 @@ def test_a_full_disk_stops_recording_not_training(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("made", ["before", "inside"])
-def test_compiled_functions_are_recorded_and_stay_compiled(made: str, tmp_path: Path) -> None:
+def test_compiled_functions_are_recorded_and_stay_compiled(
+    made: str, tmp_path: Path, forked: Forked
+) -> None:
     script = f"""
         import torch, dumper
         compiled = []
@@ -105,7 +90,7 @@ def test_compiled_functions_are_recorded_and_stay_compiled(made: str, tmp_path: 
         assert torch.equal(function(x), plain)
         assert len(compiled) == 1, "not compiled after it"
     """
-    done = run_python(script)
+    done = forked.run(script)
     assert done.returncode == 0, done.stderr
     with open_dump(tmp_path / "x.h5") as dump:
         assert [record.ir for record in dump.records] == ["sin", "add_Tensor", "sum"]
@@ -131,7 +116,7 @@ def test_a_fault_of_recording_costs_one_record(
         assert [r.outputs[0].shape for r in dump.by_ir["ones"] if r.outputs] == [(3,), (5,)]
 
 
-def test_two_writers_never_share_a_file(tmp_path: Path) -> None:
+def test_two_writers_never_share_a_file(tmp_path: Path, forked: Forked) -> None:
     path = tmp_path / "x.h5"
     other = f"""
         import torch, dumper
@@ -140,7 +125,7 @@ def test_two_writers_never_share_a_file(tmp_path: Path) -> None:
     """
     with dumper(use_dump=True, dump_path=path):
         torch.ones(3).exp()
-        done = run_python(other)
+        done = forked.run(other)
     assert done.stdout.strip() == "2.0"
     assert "another process is writing this file" in done.stderr
     with open_dump(path) as dump:
@@ -156,7 +141,7 @@ def test_a_killed_runs_journal_is_not_the_next_runs(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.h5"]
 
 
-def test_warnings_as_errors_do_not_end_the_step(tmp_path: Path) -> None:
+def test_warnings_as_errors_do_not_end_the_step(tmp_path: Path, forked: Forked) -> None:
     script = f"""
         import warnings, torch, dumper
         warnings.simplefilter("error")
@@ -165,28 +150,26 @@ def test_warnings_as_errors_do_not_end_the_step(tmp_path: Path) -> None:
                 torch.ones(2).to_mkldnn()
                 print(torch.ones(2).sum().item())
     """
-    done = run_python(script)
+    done = forked.run(script)
     assert done.stdout.split() == ["2.0", "2.0"], done.stderr
     assert done.returncode == 0
     assert "values could not be stored" in done.stderr and "is kept" in done.stderr
 
 
-def test_a_disk_that_is_full_from_the_start(tmp_path: Path) -> None:
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-
+def test_a_disk_that_is_full_from_the_start(tmp_path: Path, forked: Forked) -> None:
     script = f"""
-        import signal, torch, dumper
+        import resource, signal, torch, dumper
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         with torch.utils.dumper(use_dump=True, dump_path={str(tmp_path / "x.h5")!r}):
             print(torch.ones(2).sum().item())
     """
-    done = run_python(script, preexec_fn=limit)
+    done = forked.run(script)
     assert (done.returncode, done.stdout.strip()) == (0, "2.0"), done.stderr
     assert done.stderr.count("recording stopped at /ones/1") == 1
 
 
-def test_an_interpreter_that_ends_inside_the_context(tmp_path: Path) -> None:
+def test_an_interpreter_that_ends_inside_the_context(tmp_path: Path, forked: Forked) -> None:
     path = tmp_path / "x.h5"
     script = f"""
         import torch, dumper
@@ -197,14 +180,14 @@ def test_an_interpreter_that_ends_inside_the_context(tmp_path: Path) -> None:
             x = x + 1
         print(x)
     """
-    done = run_python(script)
+    done = forked.run(script)
     assert done.returncode == 0, done.stderr
     with open_dump(path) as dump:
         assert dump.finished
         assert len(dump.by_ir["add_Tensor"]) == 99
 
 
-def test_a_forked_child_may_have_its_own_dump(tmp_path: Path) -> None:
+def test_a_forked_child_may_have_its_own_dump(tmp_path: Path, forked: Forked) -> None:
     script = f"""
         import os, torch, dumper
         folder = {str(tmp_path)!r}
@@ -217,14 +200,14 @@ def test_a_forked_child_may_have_its_own_dump(tmp_path: Path) -> None:
                 os._exit(0)
             assert os.waitpid(child, 0)[1] == 0
     """
-    done = run_python(script)
+    done = forked.run(script)
     assert done.returncode == 0, done.stderr
     for name, op in (("parent", "exp"), ("child", "sin")):
         with open_dump(tmp_path / f"{name}.h5") as dump:
             assert dump.finished and [r.ir for r in dump.records] == ["ones", op]
 
 
-def test_ctrl_c_reaches_the_step_and_finishes_the_file(tmp_path: Path) -> None:
+def test_ctrl_c_reaches_the_step_and_finishes_the_file(tmp_path: Path, forked: Forked) -> None:
     """Many times, at moments that move through the writing; none is lost, no file is spoilt."""
     script = f"""
         import os, signal, threading, time, torch, dumper
@@ -248,13 +231,15 @@ def test_ctrl_c_reaches_the_step_and_finishes_the_file(tmp_path: Path) -> None:
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         print(caught)
     """
-    done = run_python(script)
+    done = forked.run(script)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "25", done.stderr
 
 
 @pytest.mark.parametrize("fault", ["abort", "segfault", "exit"])
-def test_a_crash_inside_an_op_leaves_what_came_before(fault: str, tmp_path: Path) -> None:
+def test_a_crash_inside_an_op_leaves_what_came_before(
+    fault: str, tmp_path: Path, forked: Forked
+) -> None:
     """At most the last 64 records are lost; a crash in backward is a crash in an op as well."""
     path = tmp_path / "x.h5"
     script = f"""
@@ -276,7 +261,7 @@ def test_a_crash_inside_an_op_leaves_what_came_before(fault: str, tmp_path: Path
                 y = y * 1
             Crashes.apply(y).sum().backward()
     """
-    done = run_python(script)
+    done = forked.run(script)
     died = {"abort": -signal.SIGABRT, "segfault": -signal.SIGSEGV, "exit": 3}
     assert done.returncode == died[fault], done.stderr
     with open_dump(path) as dump:
@@ -285,7 +270,9 @@ def test_a_crash_inside_an_op_leaves_what_came_before(fault: str, tmp_path: Path
         assert [record.seqid for record in dump.records] == list(range(1, len(dump.records) + 1))
 
 
-def test_a_child_that_ends_as_a_process_does_leaves_the_file_alone(tmp_path: Path) -> None:
+def test_a_child_that_ends_as_a_process_does_leaves_the_file_alone(
+    tmp_path: Path, forked: Forked
+) -> None:
     """HDF5 closes its files at exit, in a forked child too, where they are the parent's."""
     path = tmp_path / "x.h5"
     script = f"""
@@ -303,7 +290,7 @@ def test_a_child_that_ends_as_a_process_does_leaves_the_file_alone(tmp_path: Pat
             for _ in range(100):
                 x = x + 1
     """
-    done = run_python(script)
+    done = forked.run(script)
     assert done.returncode == 0, done.stderr
     with open_dump(path) as dump:
         assert dump.finished and dump.skipped == []
@@ -311,7 +298,7 @@ def test_a_child_that_ends_as_a_process_does_leaves_the_file_alone(tmp_path: Pat
         assert values == list(range(1, 201))
 
 
-def test_a_childs_end_does_not_unlock_its_parents_file(tmp_path: Path) -> None:
+def test_a_childs_end_does_not_unlock_its_parents_file(tmp_path: Path, forked: Forked) -> None:
     path = tmp_path / "x.h5"
     script = f"""
         import os
@@ -327,13 +314,15 @@ def test_a_childs_end_does_not_unlock_its_parents_file(tmp_path: Path) -> None:
             print(error.strerror)
         writer.close()
     """
-    done = run_python(script)
+    done = forked.run(script)
     assert done.stdout.strip() == "another process is writing this file", done.stderr
     with open_dump(path) as dump:
         assert dump.finished
 
 
-def test_a_folder_that_cannot_be_written_costs_the_dump_only(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_costs_the_dump_only(
+    tmp_path: Path, forked: Forked
+) -> None:
     folder = tmp_path / "closed"
     folder.mkdir()
     script = f"""
@@ -344,7 +333,7 @@ def test_a_folder_that_cannot_be_written_costs_the_dump_only(tmp_path: Path) -> 
             os.rmdir(folder)  # root may write anywhere, so the folder goes
             print(torch.ones(2).sum().item())
     """
-    done = run_python(script)
+    done = forked.run(script)
     assert (done.returncode, done.stdout.strip()) == (0, "2.0"), done.stderr
     assert done.stderr.count("recording stopped at /ones/1") == 1
     assert "No such file or directory" in done.stderr

@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from forked import Forked
 
 from dumper import dumper, open_dump
 from dumper.dtypes import BY_NAME
@@ -86,7 +87,7 @@ KILLS = 12
 
 
 @pytest.mark.parametrize("kill", range(KILLS))
-def test_kill_9_leaves_what_was_recorded(kill: int, tmp_path: Path) -> None:
+def test_kill_9_leaves_what_was_recorded(kill: int, tmp_path: Path, forked: Forked) -> None:
     """Killed at a moment that moves through the run, at times inside a flush."""
     path = tmp_path / "x.h5"
     script = f"""
@@ -96,13 +97,12 @@ with torch.utils.dumper(use_dump=True, dump_path={str(path)!r}):
     while True:
         x = x + 1
 """
-    root = str(Path(__file__).resolve().parent.parent)
-    child = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": root})
-    while not path.exists() and child.poll() is None:
+    child = forked.start(script)
+    while not path.exists():
         time.sleep(0.01)
     time.sleep(0.05 + 0.037 * kill)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
+    os.kill(child, signal.SIGKILL)
+    assert forked.wait().returncode == -signal.SIGKILL
     with open_dump(path) as recorded:
         assert recorded.finished is False
         assert recorded.skipped == []
@@ -115,9 +115,7 @@ with torch.utils.dumper(use_dump=True, dump_path={str(path)!r}):
             assert len(plain.get("add_Tensor", ())) == len(recorded.records)
 
 
-def test_a_kill_inside_a_flush_is_read_through_the_journal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_inside_a_flush_is_read_through_the_journal(tmp_path: Path, forked: Forked) -> None:
     """Killed after the journal was complete and before the file was: the journal is what counts."""
     path = tmp_path / "x.h5"
     script = f"""
@@ -138,11 +136,7 @@ with torch.utils.dumper(use_dump=True, dump_path={str(path)!r}):
     while True:
         x = x + 1
 """
-    root = str(Path(__file__).resolve().parent.parent)
-    done = subprocess.run(
-        [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": root}, timeout=120
-    )
-    assert done.returncode == -signal.SIGKILL
+    assert forked.run(script).returncode == -signal.SIGKILL
     assert (tmp_path / "x.h5.journal").exists()
     with open_dump(path) as recorded:
         assert recorded.skipped == []

@@ -1,51 +1,180 @@
-"""`msaccucmp compare`: two dumps, op by op."""
+"""`msaccucmp compare`: two dumps, op by op; and `report`, the same answer from its json."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dumper.errors import DumpError, printable
 
-from ..program import no_records, opening, say
+from ..options import After, Asked, instead, note, original_options
+from ..program import TROUBLE, no_records, opening, say
+
+if TYPE_CHECKING:
+    from ..partial import Head, Partial
+    from ..summary import Summary
+
+_FILES = (".npy", ".txt", ".pt", ".pth", ".safetensors")
+"""Endings of files of tensors that are no dumps."""
 
 
-@click.command()
+class _Compare(click.Command):
+    """A command that takes `-alg 0 3 5` as the original does: numbers that follow belong to it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        joined: list[str] = []
+        taking = False
+        for word in args:
+            if taking and word.isdecimal():
+                joined[-1] += f",{word}"
+                continue
+            taking = bool(joined) and joined[-1] in ("-alg", "--algorithm")
+            joined.append(word)
+        return super().parse_args(ctx, joined)
+
+
+@click.command(cls=_Compare)
 @click.option("-m", "--my_dump_path", "mine", required=True, help="The dump to be judged.")
 @click.option("-g", "--golden_dump_path", "golden", required=True, help="The dump taken as right.")
 @click.option(
-    "-out", "--out", "--output", "out", default=".", help="Directory for the csv; made if missing."
+    "-out", "--out", "--output", "out", default=".", help="Directory for results; made if missing."
 )
+@click.option(
+    "-alg", "--algorithm", "algorithm", default="all", metavar="NAME,...",
+    help="Algorithms by name or number, 0 to 9, in the order of their columns; all.",
+)  # fmt: skip
+@original_options
+@click.option("--resume", is_flag=True, help="Go on where a run that was stopped left off.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 also when something differs.")
-def compare(mine: str, golden: str, out: str, exit_zero: bool) -> int:
-    """Compare two dumps, op by op, and write result_<time>.csv."""
+def compare(
+    mine: str, golden: str, out: str, algorithm: str, asked: Asked, resume: bool, exit_zero: bool
+) -> int:
+    """Compare two dumps, op by op, and write result_<time>.csv and .json."""
     from dumper.superblock import check_file
 
-    from ..engine import compare_dumps
-    from ..result import result_file
-    from ..summary import Summary
-    from ..terminal import show_gaps, show_summary, with_progress
+    from ..columns import ALGORITHMS, select
+    from ..engine import Options
+    from ..origin import digest_of
+    from ..run import Stopped, head_of, places_of, run
 
+    if _are_no_dumps(mine, golden):
+        from .files import compare_paths
+
+        if asked != Asked() or algorithm != "all" or resume:
+            raise click.UsageError("These files are no dumps: only -out and --exit-zero apply.")
+        return compare_paths(mine, golden, out, exit_zero)
+    if (asked.mapping or asked.single) and (resume or algorithm != "all"):
+        raise click.UsageError("-map and -op write no result that -alg or --resume could change.")
     for path in (mine, golden):
         check_file(Path(path))
     if os.path.samefile(mine, golden):
         raise DumpError(
             "both paths name the same file", f"{mine} and {golden}", "name two different dumps"
         )
+    ours = tuple(each.name for each in ALGORITHMS)
+    customs = {each.name: each for each in asked.customs(ours)}
+    columns = select(algorithm, tuple(customs), asked.overflow)
+    custom = tuple(customs[name] for name in columns.custom)
+    if idle := [name for name in customs if name not in columns.custom]:
+        note(f"-alg leaves out {', '.join(idle)}, which -c has loaded")
+    digests = digest_of(mine), digest_of(golden)
     with opening(mine) as left, opening(golden) as right:
-        for title, dump in (("my dump", left), ("golden", right)):
+        for dump in (left, right):
             if not dump.records:
                 raise no_records(dump)
-            show_gaps(title, dump)
-        summary = Summary()
-        total = sum(len(record.inputs) + len(record.outputs) for record in left.records)
-        with result_file(Path(out)) as result:
-            for row in with_progress(compare_dumps(left, right), "comparing", total):
-                result.add(row)
-                summary.add(row)
-        show_summary(left, right, summary)
-        say(f"result: {printable(os.path.join(out, result.path.name))}")
-        clean = summary.nothing_differs and not left.skipped and not right.skipped
-    return 0 if exit_zero or clean else 1
+        head = head_of(
+            left, right, digests, columns,
+            max_cmp_size=asked.first, custom_script_path=asked.scripts,
+            algorithm_options=asked.parameters,
+        )  # fmt: skip
+        _say_gaps(head)
+        status = instead(asked, left, right, Path(out))
+        if status is not None:
+            return 0 if exit_zero and status != TROUBLE else status
+        partial = _left_over(Path(out), head) if resume else None
+        options = Options(columns.divergence, asked.first, custom)
+        after = After(asked)
+        try:
+            result = run(
+                left, right, head, columns, options, Path(out), left=partial, see=after.add
+            )
+        except Stopped as stop:
+            raise click.ClickException(
+                f"interrupted after {stop.rows} rows; the same command with --resume goes on there"
+            ) from None
+        status = _answer(head, result.summary)
+        place = places_of(left)
+        whole = after.write(
+            result.csv, left, right, result.summary, columns.names,
+            lambda row: columns.cells(row, place(row)),
+        )  # fmt: skip
+    say(f"json: {printable(os.path.join(out, result.json.name))}")
+    say(f"result: {printable(os.path.join(out, result.csv.name))}")
+    return TROUBLE if not whole else 0 if exit_zero else status
+
+
+@click.command()
+@click.argument("result")
+@click.option("-out", "--out", "--output", "out", help="Directory for the csv; none is written.")
+def report(result: str, out: str | None) -> int:
+    """Show the answer of compare again from RESULT, its json, without the dumps.
+
+    The exit status is that of compare.
+    """
+    from ..document import read
+    from ..result import result_file
+    from ..summary import Summary
+
+    found = read(Path(result))
+    _say_gaps(found.head)
+    summary = Summary()
+    for numbered in found.rows:
+        summary.add(numbered.row)
+    if out is not None:
+        with result_file(Path(out), found.columns) as table:
+            for numbered in found.rows:
+                table.add(numbered.row, numbered.place)
+    status = _answer(found.head, summary)
+    if out is not None:
+        say(f"result: {printable(os.path.join(out, table.path.name))}")
+    return status
+
+
+def _are_no_dumps(mine: str, golden: str) -> bool:
+    """Whether both are directories, or files whose endings say that they are no dumps."""
+    if os.path.isdir(mine) and os.path.isdir(golden):
+        return True
+    return all(Path(path).suffix.lower() in _FILES for path in (mine, golden))
+
+
+def _left_over(folder: Path, head: Head) -> Partial | None:
+    """The partial result that --resume goes on from, and on stderr which, or why none."""
+    from ..partial import find
+
+    found, refused = find(folder, head)
+    for reason in refused:
+        note(f"not gone on from {reason}")
+    if found is None:
+        note(f"{folder} has no partial result of this comparison; it begins anew")
+    else:
+        note(f"goes on from {found.path.name}")
+    return found
+
+
+def _say_gaps(head: Head) -> None:
+    from ..terminal import show_missing
+
+    show_missing("my dump", head.mine)
+    show_missing("golden", head.golden)
+
+
+def _answer(head: Head, summary: Summary) -> int:
+    """Print it, and say it as an exit status."""
+    from ..terminal import show_summary
+
+    show_summary(head.mine, head.golden, summary)
+    unread = head.mine.unreadable.count + head.golden.unreadable.count
+    return 0 if summary.nothing_differs and not unread else 1

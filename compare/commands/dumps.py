@@ -20,9 +20,10 @@ from ..program import TROUBLE, complain, no_records, opening, say
 @click.option("-v", "--version", type=click.Choice(["2"]), default="2", help="As in the original.")
 def convert(dump: str, out: str, kind: str, name: str | None, version: str) -> int:
     """Write tensors of a dump to npy or txt files, one each."""
-    from ..convert import WIDENED, check_room, check_sizes, estimate, is_widened, select, tensors_of
+    from ..convert import WIDENED, check_sizes, estimate, is_widened, select, tensors_of
     from ..convert import convert as convert_all
     from ..terminal import show_gaps, with_progress
+    from ..whole import folder_with_room
 
     if name is not None and not name.strip("/"):
         raise click.BadParameter("it is empty; leave it out for all records", param_hint="-op")
@@ -36,7 +37,8 @@ def convert(dump: str, out: str, kind: str, name: str | None, version: str) -> i
         size = estimate(tensors, kind)
         about = "" if kind == "npy" else "at most about "
         say(f"{len(tensors)} tensors, {about}{size} bytes of {kind} in {printable(out)}")
-        check_room(Path(out), size)
+        todo = "make room, name another -out, or choose records with -op"
+        folder_with_room(Path(out), size, todo)
         if names := sorted({tensor.dtype for _, tensor in tensors if is_widened(tensor)}):
             say(f"{', '.join(names)} widened to {WIDENED}, which holds every value exactly")
         failed = 0

@@ -1,0 +1,164 @@
+"""`-advisor`: three lines on where to look first, `advisor_summary.txt`.
+
+The original reads its csv for a cosine below 0.99 and then guesses at causes. Here every sentence
+is one that the rows show: which row, what about its op's inputs, which numbers. Causes are left to
+the reader.
+
+    advisor = Advisor(overflow=True)
+    for row in rows: advisor.add(row)
+    write_advice(advisor.advice(summary, load_mode=False), Path("out"))
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from dumper.errors import printable
+
+from .columns import number
+from .engine import Row, Status
+from .summary import Summary
+from .whole import folder_with_room, replacing
+
+LOW = 0.99
+"""CosineSimilarity below which the original calls a tensor's accuracy low."""
+
+OVERFLOW = 65504.0
+"""The greatest float16: a value there or beyond has overflowed, as Ascend saturates."""
+
+_NOTHING = "NA"
+
+
+class Advice(NamedTuple):
+    """Which of the original's detections, the Index of the row that it is about, and the words."""
+
+    detection: str
+    index: str
+    text: str
+
+    @property
+    def lines(self) -> tuple[str, str, str]:
+        """The file's lines, fit for a terminal."""
+        return (
+            f"Detection Type: {self.detection}",
+            f"Operator Index: {self.index}",
+            f"Expert Advice: {printable(self.text)}",
+        )
+
+
+class Advisor:
+    """Takes the rows of a comparison as they come and keeps what an advice needs of them.
+
+    overflow: look for float16 tensors of mine that reach 65504 where golden's does not.
+    """
+
+    def __init__(self, *, overflow: bool = False) -> None:
+        self._wants_overflow = overflow
+        self._overflow: Row | None = None
+        self._low = 0
+        self._last: Row | None = None
+
+    def add(self, row: Row) -> None:
+        """Take the next row."""
+        m = row.metrics
+        if m is None:
+            return
+        self._last = row
+        self._low += m.cosine is None or not m.cosine >= LOW
+        if self._overflow is None and row.dtype == "float16":
+            if m.reach[0] >= OVERFLOW > m.reach[1]:
+                self._overflow = row
+
+    def advice(self, summary: Summary, *, load_mode: bool, unread: int = 0) -> Advice:
+        """What to look at first.
+
+        summary: of the same rows. load_mode: every op ran on golden's inputs. unread: parts of the
+        two files that could not be read.
+        """
+        gap = f" {unread} parts of the files could not be read." if unread else ""
+        return self._found(summary, load_mode, gap)
+
+    def _found(self, summary: Summary, load_mode: bool, gap: str) -> Advice:
+        consistency = "Global Consistency"
+        first, own = summary.first, summary.first_own
+        if self._wants_overflow and self._overflow:
+            return self._overflowed(self._overflow, first, gap)
+        if first is None and not summary.compared:
+            text = "Nothing was compared: no tensor of my dump was measured against one of golden."
+            return Advice(consistency, _NOTHING, text + gap)
+        if first is None:
+            text = f"All {summary.compared} compared tensors are equal to golden."
+            aside = summary.rows - summary.compared
+            if aside:
+                text += f" {aside} more have no values to compare (uninitialised or without data)."
+            return Advice(consistency, _NOTHING, text + gap)
+        size = self._size(summary)
+        if own is not None and (load_mode or summary.has_inputs):
+            if load_mode:
+                text = "This op ran on the recorded inputs and its output differs"
+            else:
+                text = "No input of this op differs and its output does"
+            text += f": {_said(own)}. Look at this op first."
+            if first is not own:
+                text += f" Before it, another row is not as in golden: {_said(first)}."
+            return Advice(consistency, str(own.index), text + size + gap)
+        if not summary.compared:
+            text = f"Nothing could be measured. The first row says why: {_said(first)}."
+            return Advice(consistency, str(first.index), text + gap)
+        if first.side == "input":
+            text = (
+                f"An input is the first that is not as in golden: {_said(first)}. All rows before "
+                "it are, and no op with equal inputs has another output: compare what enters here."
+            )
+            return Advice("Input Inconsistent", str(first.index), text + size + gap)
+        if summary.has_inputs:
+            why = "no op with equal inputs has another output, so no op is shown to be the cause"
+        else:
+            why = "the dumps hold no inputs, which could tell whether this op is the cause"
+        text = f"The first row that is not as in golden is {_said(first)}; {why}."
+        return Advice(consistency, str(first.index), text + size + gap)
+
+    def _overflowed(self, row: Row, first: Row | None, gap: str) -> Advice:
+        text = (
+            f"This float16 tensor reaches {number(row.metrics.reach[0])} in my dump and "
+            f"{number(row.metrics.reach[1])} in golden; float16 ends at 65504: {_place(row)}."
+        )
+        if first is not None and first is not row:
+            text += f" The first row that is not as in golden is {_said(first)}."
+        return Advice("FP16 Overflow", str(row.index), text + gap)
+
+    def _size(self, summary: Summary) -> str:
+        """How many are far from golden by the original's measure, and whether the last one is."""
+        if self._last is None:
+            return ""
+        cosine = number(self._last.metrics.cosine)
+        return (
+            f" {self._low} of {summary.compared} compared tensors have no CosineSimilarity of "
+            f"{LOW} or more; that of the last one is {cosine}."
+        )
+
+
+def write_advice(advice: Advice, folder: Path) -> Path:
+    """Write advisor_summary.txt into `folder`, in place of an older one; its path.
+
+    Raises DumpError where it cannot be written.
+    """
+    folder_with_room(folder, 0, "")
+    path = folder / "advisor_summary.txt"
+    with replacing(path) as file:
+        file.write("".join(f"{line}\n" for line in advice.lines).encode("utf-8", "replace"))
+    return path
+
+
+def _place(row: Row) -> str:
+    return row.my_path or row.golden_path or row.record_path or "?"
+
+
+def _said(row: Row) -> str:
+    """Which row, and what it says."""
+    m = row.metrics
+    if m is None or row.status is not Status.DIFFERS:
+        return f"{_place(row)} ({'; '.join(row.reasons)})"
+    numbers = f"RelativeEuclideanDistance {number(m.relative_euclidean)}"
+    return f"{_place(row)} ({numbers}, CosineSimilarity {number(m.cosine)})"

@@ -1,0 +1,73 @@
+"""`msaccucmp file_compare`: two files of tensors, or two directories of npy files.
+
+`compare_paths` is what `compare` calls too where it is given no dumps.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from dumper.errors import DumpError, printable
+
+from ..program import say
+
+
+@click.command("file_compare")
+@click.option("-m", "--my_dump_path", "mine", required=True, help="The file to be judged.")
+@click.option("-g", "--golden_dump_path", "golden", required=True, help="The one taken as right.")
+@click.option("-out", "--out", "--output", "out", default=".", help="Directory; made if missing.")
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 also when something differs.")
+def file_compare(mine: str, golden: str, out: str, exit_zero: bool) -> int:
+    """Compare two files (npy, txt, pt, safetensors) or two directories of npy files."""
+    return compare_paths(mine, golden, out, exit_zero)
+
+
+def compare_paths(mine: str, golden: str, out: str, exit_zero: bool) -> int:
+    """Compare two files, or two directories, that are no dumps; print and write what is found.
+
+    Returns the exit status. Raises DumpError for what is not there, is one file, or is not whole.
+    """
+    from ..filepairs import rows_of_files, rows_of_folders
+    from ..filereport import show_pair, show_rows, write_pair
+    from ..result import result_file
+    from ..summary import Summary
+    from ..terminal import with_progress
+
+    left, right = Path(mine), Path(golden)
+    folders = [_is_folder(path) for path in (left, right)]
+    if os.path.samefile(left, right):
+        what = "both paths name the same " + ("directory" if folders[0] else "file")
+        raise DumpError(what, f"{mine} and {golden}", "name two different ones")
+    if folders[0] != folders[1]:
+        raise DumpError(
+            "one is a directory and the other is a file", f"{mine} and {golden}",
+            "name two files, or two directories",
+        )  # fmt: skip
+    find = rows_of_folders if folders[0] else rows_of_files
+    count, rows = find(left, right)
+    summary = Summary()
+    if count == 1 and not folders[0]:
+        (row,) = rows
+        summary.add(row)
+        path = write_pair(Path(out), row)
+        show_pair(row)
+    else:
+        with result_file(Path(out)) as result:
+            for row in with_progress(rows, "comparing", count):
+                result.add(row)
+                summary.add(row)
+        path = result.path
+        show_rows(left, right, summary)
+    say(f"result: {printable(os.path.join(out, path.name))}")
+    return 0 if exit_zero or summary.nothing_differs else 1
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir() if path.stat() else False
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DumpError(f"cannot look at this ({reason})", path, "check the path") from None

@@ -1,0 +1,81 @@
+"""What a comparison of plain files leaves behind: lines for one pair, the worst rows of many.
+
+`file_result_<time>.txt` has a line `Name: value` for each of the ten algorithms, the original's
+eight in its order first. Cells are those of the csv.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from dumper.errors import printable
+
+from .columns import ABSENT, Columns, number, share
+from .engine import Row, Status
+from .program import say
+from .summary import Summary
+from .terminal import console
+from .whole import adding
+
+_LATER = ("KullbackLeiblerDivergence", "StandardDeviation")
+"""Algorithms that the original leaves out here."""
+
+_NOT_OF_FILES = ("Index", "NPUDump", "Phase", "Api", "Module", "Source")
+
+
+def lines_of(row: Row) -> list[tuple[str, str]]:
+    """(name, value) of a pair: the algorithms, then what else the csv would say."""
+    columns = Columns()
+    cells = dict(zip(columns.names, columns.cells(row), strict=True))
+    chosen = sorted(columns.chosen, key=_LATER.__contains__)
+    rest = [name for name in columns.names if name not in (*chosen, *_NOT_OF_FILES)]
+    return [(name, cells[name]) for name in (*chosen, *rest)]
+
+
+def write_pair(folder: Path, row: Row) -> Path:
+    """Write `file_result_<time>.txt` and return its path. Raises DumpError where it cannot be."""
+    with adding(folder, "file_result", ".txt") as (file, paths):
+        file.write("".join(f"{name}: {value}\n" for name, value in lines_of(row)).encode())
+    return paths[0]
+
+
+def show_pair(row: Row) -> None:
+    """Print what there is to say of a pair on stdout."""
+    for name, value in lines_of(row):
+        if value not in ("", ABSENT):
+            say(f"{name:26} {value}")
+
+
+def show_rows(mine: Path, golden: Path, summary: Summary) -> None:
+    """Print the two names, the counts, the first difference and the worst rows on stdout."""
+    out = console(sys.stdout)
+    for title, path in (("mine", mine), ("golden", golden)):
+        out.print(Text(f"{title:6}  {printable(str(path))}"), soft_wrap=True)
+    counts = summary.counts
+    out.print(
+        f"{summary.rows} rows: {summary.compared} compared, of which {counts[Status.EQUAL]} "
+        f"bit-equal and {counts[Status.DIFFERS]} differing; {counts[Status.UNPAIRED]} unpaired, "
+        f"{counts[Status.INCOMPARABLE]} not comparable"
+    )
+    first = summary.first_own or summary.first
+    if first is None:
+        out.print("nothing differs" if summary.rows else "nothing was compared: there is no tensor")
+        return
+    why = f" ({'; '.join(first.reasons)})" if first.metrics is None else ""
+    place = printable(f"{first.my_path or first.golden_path}{why}")
+    out.print(Text(f"first difference: {place}"), soft_wrap=True)
+    if summary.worst:
+        table = Table(box=None, pad_edge=False)
+        table.add_column("tensor", overflow="fold")
+        for title in ("RelativeEuclidean", "MaxAbsolute", "ExactMatch"):
+            table.add_column(title, justify="right", no_wrap=True)
+        for row in summary.worst:
+            m = row.metrics
+            numbers = number(m.relative_euclidean), number(m.max_absolute), share(m.exact)
+            table.add_row(Text(printable(row.my_path)), *numbers)
+        out.print("rows that differ most:")
+        out.print(table)

@@ -1,0 +1,133 @@
+"""Names, limits and help of the original's options of `compare`, for click.
+
+options.py says what they come to. A dash before a word is the original's spelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+
+from dumper.errors import DumpError
+
+TOPN = 20
+"""Of -n."""
+
+MAX_LINE = 1_000_000
+"""Of -ml, and the most that it may be."""
+
+_RULES = (
+    "leave it out: fusion rules say which ops of an original network became one op of a compiled "
+    "one, and a dump of a running step holds every op as it ran"
+)
+_POSITIONS = (
+    "name one op with -op, or cut some out with h5copy; it counts ops in the order of a compiled "
+    "network's fusion rules"
+)
+_THREADS = (
+    "leave it out: FFTS+ splits an op over threads, whose files are put together, and a dump of a "
+    "running step holds every op whole"
+)
+
+
+def _refused(*names: str, todo: str, flag: bool = False) -> Callable[[Callable], Callable]:
+    """An option that is known, and means nothing here."""
+
+    def refuse(_: click.Context, option: click.Option, value: object) -> None:
+        if value:
+            raise DumpError("this option means nothing for HDF5 dumps", "/".join(names), todo)
+
+    return click.option(
+        *names, expose_value=False, hidden=True, is_flag=flag, default=None, callback=refuse
+    )
+
+
+OPTIONS = (
+    click.option(
+        "-c",
+        "--custom_script_path",
+        "scripts",
+        metavar="DIR",
+        help="Folder with algorithm/alg_<Name>.py; they are run.",
+    ),
+    click.option(
+        "-a",
+        "--algorithm_options",
+        "parameters",
+        default="",
+        metavar="NAME:K=V,...;...",
+        help="Options of custom algorithms.",
+    ),
+    click.option(
+        "-max",
+        "--max_cmp_size",
+        "first",
+        type=click.IntRange(0),
+        default=0,
+        help="Compare the first N elements of each tensor; 0 is all.",
+    ),
+    click.option(
+        "-overflow_detection",
+        "overflow",
+        is_flag=True,
+        help="Column OverFlow: float16 values at 65504 or beyond.",
+    ),
+    click.option(
+        "-p",
+        "--post_process",
+        "filtered",
+        type=click.Choice(["0", "1"]),
+        default="0",
+        help="1: write the rows with a low cosine, and their arrays.",
+    ),
+    click.option("-advisor", "advisor", is_flag=True, help="Write advisor_summary.txt."),
+    click.option(
+        "-map",
+        "--mapping",
+        "mapping",
+        is_flag=True,
+        help="Only write what belongs to what, mapping_<time>.csv.",
+    ),
+    click.option(
+        "-v",
+        "--version",
+        "version",
+        type=click.Choice(["1", "2"]),
+        default="2",
+        help="As in the original; HDF5 dumps have one version.",
+    ),
+    click.option("-op", "--op_name", "name", help="Only this op's one tensor, element by element."),
+    click.option(
+        "-o", "--output_tensor", "output", type=click.IntRange(0), help="With -op: which output; 0."
+    ),
+    click.option(
+        "-i", "--input_tensor", "source", type=click.IntRange(0), help="With -op: which input."
+    ),
+    click.option(
+        "--ignore_single_op_result",
+        "brief",
+        is_flag=True,
+        help="With -op: no file of all elements.",
+    ),
+    click.option(
+        "-n",
+        "--topn",
+        "topn",
+        type=click.IntRange(1, 10_000),
+        help=f"With -op: how many of the worst; {TOPN}.",
+    ),
+    click.option(
+        "-ml",
+        "--max_line",
+        "max_line",
+        type=click.IntRange(10_000, MAX_LINE),
+        help=f"With -op: lines a file; {MAX_LINE}.",
+    ),
+    _refused("-f", "--fusion_rule_file", todo=_RULES),
+    _refused("-q", "--quant_fusion_rule_file", todo=_RULES),
+    _refused("-cf", "--close_fusion_rule_file", todo=_RULES),
+    _refused("-r", "--range", todo=_POSITIONS),
+    _refused("-s", "--select", todo=_POSITIONS),
+    _refused("-ffts", todo=_THREADS, flag=True),
+)

@@ -1,0 +1,370 @@
+"""The first pass: everything but the divergence. Imported only where it is compiled anew.
+
+`native` keeps the machine code, so that a run does not wait for numba. Hence these functions take
+plain pointers and allocate nothing: their code needs no run time of numba's.
+
+A block of elements stays in the first cache while several loops run over it, each simple enough
+for the compiler to vectorise. What keeps loops vectorised: greatest values are taken of the bits of
+non-negative floats, as integers, for which order is the same; NaN and infinity are found as bits,
+and a block that has one runs through a loop that counts them, one by one. The flags that assume
+NaN away are safe for that reason: what such a block's fast loops would sum is never looked at.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from . import slots as at
+from .compiling import (
+    bits32_of,
+    bits_of,
+    fast,
+    float32_of,
+    float_of,
+    inner,
+    most_ulp,
+    ordered,
+    relative,
+    spread,
+    uncommon,
+)
+from .slots import BLOCK
+
+
+@fast
+def _sums(x, y, start, n, s):
+    """The sums of a finite block. Returns the means, and the greatest distance."""
+    sx = sy = sxx = syy = sxy = sd = sdd = sr = 0.0
+    most_d = most_r = np.int64(0)
+    for i in range(start, start + n):
+        a, b = np.float64(x[i]), np.float64(y[i])
+        d = abs(a - b)
+        size = abs(b)
+        divisor = size if size > 0.0 else d
+        r = d / (divisor if divisor > 0.0 else 1.0)
+        sx += a
+        sy += b
+        sxx += a * a
+        syy += b * b
+        sxy += a * b
+        sd += d
+        sdd += d * d
+        sr += r
+        most_d = max(most_d, bits_of(d))
+        most_r = max(most_r, bits_of(r))
+    s[at.XX] += sxx
+    s[at.YY] += syy
+    s[at.XY] += sxy
+    s[at.D] += sd
+    s[at.DD] += sdd
+    s[at.R] += sr
+    s[at.MAX_R] = max(s[at.MAX_R], float_of(most_r))
+    return sx / n, sy / n, float_of(most_d)
+
+
+@fast
+def _squares(x, start, n, mean, s, slot):
+    first = second = 0.0
+    for i in range(start, start + n):
+        d = np.float64(x[i]) - mean
+        first += d
+        second += d * d
+    spread(n, mean + first / n, second - first * first / n, s, slot)
+
+
+@inner
+def _bounds32(x, y, start, n, s):
+    """Least and greatest of a block of float32's bits; false where one is not finite."""
+    least_x = least_y = np.int32(0x7FFFFFFF)
+    most_x = most_y = np.int32(-0x7FFFFFFF)
+    most = np.int32(0)
+    for i in range(start, start + n):
+        a, b = x[i], y[i]
+        size_a, size_b = a & np.int32(0x7FFFFFFF), b & np.int32(0x7FFFFFFF)
+        most = max(most, max(size_a, size_b))
+        sign_a, sign_b = a >> np.int32(31), b >> np.int32(31)
+        order_a, order_b = (size_a ^ sign_a) - sign_a, (size_b ^ sign_b) - sign_b
+        least_x, most_x = min(least_x, order_a), max(most_x, order_a)
+        least_y, most_y = min(least_y, order_b), max(most_y, order_b)
+    if most >= np.int32(0x7F800000):
+        return False
+    s[at.MIN_X] = min(s[at.MIN_X], _number32(least_x))
+    s[at.MAX_X] = max(s[at.MAX_X], _number32(most_x))
+    s[at.MIN_Y] = min(s[at.MIN_Y], _number32(least_y))
+    s[at.MAX_Y] = max(s[at.MAX_Y], _number32(most_y))
+    return True
+
+
+@inner
+def _number32(order):
+    size = np.float64(float32_of(np.int32(abs(order))))
+    return -size if order < 0 else size
+
+
+@inner
+def _bounds64(x, y, start, n, s):
+    least_x = least_y = np.int64(0x7FFFFFFFFFFFFFFF)
+    most_x = most_y = np.int64(-0x7FFFFFFFFFFFFFFF)
+    most = np.int64(0)
+    for i in range(start, start + n):
+        a, b = x[i], y[i]
+        size_a, size_b = a & np.int64(0x7FFFFFFFFFFFFFFF), b & np.int64(0x7FFFFFFFFFFFFFFF)
+        most = max(most, max(size_a, size_b))
+        sign_a, sign_b = a >> np.int64(63), b >> np.int64(63)
+        order_a, order_b = (size_a ^ sign_a) - sign_a, (size_b ^ sign_b) - sign_b
+        least_x, most_x = min(least_x, order_a), max(most_x, order_a)
+        least_y, most_y = min(least_y, order_b), max(most_y, order_b)
+    if most >= np.int64(0x7FF0000000000000):
+        return False
+    s[at.MIN_X] = min(s[at.MIN_X], _number64(least_x))
+    s[at.MAX_X] = max(s[at.MAX_X], _number64(most_x))
+    s[at.MIN_Y] = min(s[at.MIN_Y], _number64(least_y))
+    s[at.MAX_Y] = max(s[at.MAX_Y], _number64(most_y))
+    return True
+
+
+@inner
+def _number64(order):
+    size = float_of(np.int64(abs(order)))
+    return -size if order < 0 else size
+
+
+@inner
+def _ulps32(x, y, start, n, magnitude, s, c):
+    """Distances in units in the last place, of floats of at most 32 bits."""
+    magnitude = np.int32(magnitude)
+    most = total = above = equal = np.int64(0)
+    for i in range(start, start + n):
+        a, b = np.int32(x[i]), np.int32(y[i])
+        sign_a, sign_b = a >> np.int32(31), b >> np.int32(31)
+        order_a = ((a & magnitude) ^ sign_a) - sign_a
+        order_b = ((b & magnitude) ^ sign_b) - sign_b
+        apart = abs(np.int64(order_a) - np.int64(order_b))
+        most = max(most, apart)
+        total += apart
+        above += np.int64(apart > 1)
+        equal += np.int64(a == b)
+    s[at.ULP] += np.float64(total)
+    c[at.ULP_ABOVE] += above
+    c[at.EQUAL] += equal
+    most_ulp(np.uint64(most), c)
+
+
+@inner
+def _apart(a, b):
+    """The exact distance of two int64, as uint64: there the subtraction wraps to it. (A difference
+    of int64 that is cast afterwards keeps its sign in numba.)"""
+    one, other = np.uint64(a), np.uint64(b)
+    return one - other if a > b else other - one
+
+
+@fast
+def _ulps64(x, y, start, n, magnitude, s, c):
+    most = np.uint64(0)
+    above = equal = np.int64(0)
+    total = 0.0
+    for i in range(start, start + n):
+        a, b = x[i], y[i]
+        apart = _apart(ordered(a, magnitude), ordered(b, magnitude))
+        most = max(most, apart)
+        total += np.float64(apart)
+        above += np.int64(apart > np.uint64(1))
+        equal += np.int64(a == b)
+    s[at.ULP] += total
+    c[at.ULP_ABOVE] += above
+    c[at.EQUAL] += equal
+    most_ulp(most, c)
+
+
+@inner
+def _farthest(x, y, start, n, distance, base, s, c):
+    """Remember the first element of a block that is `distance` apart, if none was farther."""
+    if distance <= s[at.MAX_D]:
+        return
+    s[at.MAX_D] = distance
+    for i in range(start, start + n):
+        if abs(np.float64(x[i]) - np.float64(y[i])) == distance:
+            c[at.WORST] = base + i
+            return
+
+
+@inner
+def _one_by_one(x, y, raw_x, raw_y, start, n, shift, magnitude, base, p, s, c, scratch):
+    """A block that is not finite, or that must be scaled: its finite pairs go by way of `scratch`.
+
+    shift: raw_x and raw_y are so many elements behind.
+    """
+    k = 0
+    equal = above = np.int64(0)
+    most, total, farthest = np.uint64(0), 0.0, s[at.MAX_D]
+    for i in range(start, start + n):
+        a, b = np.float64(x[i]), np.float64(y[i])
+        bits_a, bits_b = np.int64(raw_x[i + shift]), np.int64(raw_y[i + shift])
+        if not (math.isfinite(a) and math.isfinite(b)):
+            equal += bits_a == bits_b or (math.isnan(a) and math.isnan(b))
+            uncommon(a, b, p[at.SCALE_X], p[at.SCALE_Y], 1, base + i, s, c)
+            continue
+        equal += bits_a == bits_b
+        d = abs(a - b)
+        if math.isfinite(d):
+            r = relative(a, b, d)
+            d *= p[at.SCALE_D]
+        else:
+            r = abs(a * 0.5 - b * 0.5) / abs(b * 0.5)
+            d = abs(a * p[at.SCALE_D] - b * p[at.SCALE_D])
+        apart = _apart(ordered(bits_a, magnitude), ordered(bits_b, magnitude))
+        total += np.float64(apart)
+        above += apart > np.uint64(1)
+        most = max(most, apart)
+        if d > farthest:
+            farthest = d
+            c[at.WORST] = base + i
+        scratch[k], scratch[BLOCK + k] = a * p[at.SCALE_X], b * p[at.SCALE_Y]
+        scratch[2 * BLOCK + k], scratch[3 * BLOCK + k] = d, r * p[at.SCALE_R]
+        k += 1
+    s[at.ULP] += total
+    c[at.ULP_ABOVE] += above
+    c[at.EQUAL] += equal
+    most_ulp(most, c)
+    _sums_of_scratch(k, farthest, s, scratch)
+
+
+@fast
+def _sums_of_scratch(n, farthest, s, scratch):
+    """The sums of n pairs, their distances and relative errors, one after the other in scratch."""
+    if not n:
+        return
+    sx = sy = sxx = syy = sxy = sd = sdd = sr = 0.0
+    most_r = np.int64(0)
+    for i in range(n):
+        a, b, d, r = scratch[i], scratch[BLOCK + i], scratch[2 * BLOCK + i], scratch[3 * BLOCK + i]
+        sx += a
+        sy += b
+        sxx += a * a
+        syy += b * b
+        sxy += a * b
+        sd += d
+        sdd += d * d
+        sr += r
+        most_r = max(most_r, bits_of(r))
+    s[at.XX] += sxx
+    s[at.YY] += syy
+    s[at.XY] += sxy
+    s[at.D] += sd
+    s[at.DD] += sdd
+    s[at.R] += sr
+    s[at.MAX_R] = max(s[at.MAX_R], float_of(most_r))
+    s[at.MAX_D] = farthest
+    least_x = least_y = np.int64(0x7FFFFFFFFFFFFFFF)
+    most_x = most_y = np.int64(-0x7FFFFFFFFFFFFFFF)
+    magnitude = np.int64(0x7FFFFFFFFFFFFFFF)
+    for i in range(n):
+        order_a = ordered(bits_of(scratch[i]), magnitude)
+        order_b = ordered(bits_of(scratch[BLOCK + i]), magnitude)
+        least_x, most_x = min(least_x, order_a), max(most_x, order_a)
+        least_y, most_y = min(least_y, order_b), max(most_y, order_b)
+    s[at.MIN_X] = min(s[at.MIN_X], _number64(least_x))
+    s[at.MAX_X] = max(s[at.MAX_X], _number64(most_x))
+    s[at.MIN_Y] = min(s[at.MIN_Y], _number64(least_y))
+    s[at.MAX_Y] = max(s[at.MAX_Y], _number64(most_y))
+    _squares(scratch, 0, n, sx / n, s, at.X)
+    _squares(scratch, BLOCK, n, sy / n, s, at.Y)
+
+
+@inner
+def is_plain(p):
+    """Whether nothing is scaled."""
+    x, y, d, r = p[at.SCALE_X], p[at.SCALE_Y], p[at.SCALE_D], p[at.SCALE_R]
+    return x == 1.0 and y == 1.0 and d == 1.0 and r == 1.0
+
+
+def _first(bounds, ulps, magnitude):
+    """A first pass over floats that the loops read as they are."""
+
+    def first(x, y, bits_x, bits_y, n, base, p, s, c, scratch):
+        plain = is_plain(p)
+        for start in range(0, n, BLOCK):
+            m = min(BLOCK, n - start)
+            if plain and bounds(bits_x, bits_y, start, m, s):
+                mean_x, mean_y, distance = _sums(x, y, start, m, s)
+                _farthest(x, y, start, m, distance, base, s, c)
+                _squares(x, start, m, mean_x, s, at.X)
+                _squares(y, start, m, mean_y, s, at.Y)
+                ulps(bits_x, bits_y, start, m, magnitude, s, c)
+            else:
+                _one_by_one(x, y, bits_x, bits_y, start, m, 0, magnitude, base, p, s, c, scratch)
+
+    return first
+
+
+first_32 = _first(_bounds32, _ulps32, 0x7FFFFFFF)
+first_64 = _first(_bounds64, _ulps64, 0x7FFFFFFFFFFFFFFF)
+
+
+@inner
+def widen16(raw, start, n, wide, half):
+    """16 bits to the bits of float32: bfloat16, or half where `half`, whose exponent is shorter."""
+    for i in range(n):
+        bits = np.int32(raw[start + i])
+        wide[i] = bits << np.int32(16)
+    if half:
+        for i in range(n):
+            bits = np.int32(raw[start + i])
+            size = bits & np.int32(0x7FFF)
+            # Shifted as it is, a half is 2**112 too small; the product is exact, also of what is
+            # subnormal in half. Infinity and NaN have all of the exponent's bits.
+            number = float32_of(size << np.int32(13)) * np.float32(2.0**112)
+            special = (size << np.int32(13)) | np.int32(0x7F800000)
+            widened = special if size >= np.int32(0x7C00) else bits32_of(number)
+            wide[i] = widened | (bits & np.int32(-0x8000)) << np.int32(16)
+
+
+def first_16(x, y, n, base, half, p, s, c, scratch, wide_x, wide_y, bits_x, bits_y):
+    """A first pass over half or bfloat16. wide_x, wide_y: as bits_x, bits_y; room for a block."""
+    for start in range(0, n, BLOCK):
+        m = min(BLOCK, n - start)
+        widen16(x, start, m, bits_x, half)
+        widen16(y, start, m, bits_y, half)
+        if _bounds32(bits_x, bits_y, 0, m, s):
+            mean_x, mean_y, distance = _sums(wide_x, wide_y, 0, m, s)
+            _farthest(wide_x, wide_y, 0, m, distance, base + start, s, c)
+            _squares(wide_x, 0, m, mean_x, s, at.X)
+            _squares(wide_y, 0, m, mean_y, s, at.Y)
+            _ulps32(x, y, start, m, 0x7FFF, s, c)
+        else:
+            _one_by_one(wide_x, wide_y, x, y, 0, m, start, 0x7FFF, base + start, p, s, c, scratch)
+
+
+@inner
+def _wide(value, unsigned):
+    """A 64-bit integer, given as signed, as float64."""
+    return np.float64(np.uint64(value)) if unsigned else np.float64(value)
+
+
+def first_wide(x, y, n, base, unsigned, p, s, c, scratch):
+    """A first pass over 64-bit integers: distances are exact before they are rounded once."""
+    flip = np.int64(-0x8000000000000000) if unsigned else np.int64(0)
+    for start in range(0, n, BLOCK):
+        m = min(BLOCK, n - start)
+        least_x, most_x = c[at.INT_MIN_X], c[at.INT_MAX_X]
+        least_y, most_y = c[at.INT_MIN_Y], c[at.INT_MAX_Y]
+        equal, farthest = np.int64(0), s[at.MAX_D]
+        for k in range(m):
+            i = start + k
+            order_a, order_b = x[i] ^ flip, y[i] ^ flip
+            least_x, most_x = min(least_x, order_a), max(most_x, order_a)
+            least_y, most_y = min(least_y, order_b), max(most_y, order_b)
+            equal += order_a == order_b
+            d = np.float64(_apart(order_a, order_b))
+            a, b = _wide(x[i], unsigned), _wide(y[i], unsigned)
+            if d > farthest:
+                farthest = d
+                c[at.WORST] = base + i
+            scratch[k], scratch[BLOCK + k] = a, b
+            scratch[2 * BLOCK + k], scratch[3 * BLOCK + k] = d, relative(a, b, d)
+        c[at.INT_MIN_X], c[at.INT_MAX_X] = least_x, most_x
+        c[at.INT_MIN_Y], c[at.INT_MAX_Y] = least_y, most_y
+        c[at.EQUAL] += equal
+        _sums_of_scratch(m, farthest, s, scratch)

@@ -1,0 +1,115 @@
+"""A comparison from two open dumps to its files: what is already known, then what is not.
+
+Rows come in an order that follows from the two dumps alone, so that a run which takes up another
+one's partial result leaves out as many rows as that has, and ends with the same files.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dumper.dtypes import BY_NAME
+from dumper.reader import Dump
+
+from .columns import NOWHERE, Columns, Place
+from .document import options_of
+from .engine import Options, Row, compare_dumps
+from .origin import environment_of, origin_of
+from .partial import Head, Partial
+from .progress import with_progress
+from .results import Results, results
+
+
+class Stopped(KeyboardInterrupt):
+    """Somebody stopped a run. rows: how many another run can go on from."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.rows = rows
+
+
+def head_of(
+    mine: Dump, golden: Dump, digests: tuple[str | None, str | None], columns: Columns,
+    **options: Any,
+) -> Head:  # fmt: skip
+    """What is compared with what. digests: what `digest_of` said of the files. options: JSON
+    values."""
+    return Head(
+        origin_of(mine, digests[0]),
+        origin_of(golden, digests[1]),
+        options_of(columns, **options),
+        {"mine": environment_of(mine), "golden": environment_of(golden)},
+    )
+
+
+def run(
+    mine: Dump,
+    golden: Dump,
+    head: Head,
+    columns: Columns,
+    options: Options,
+    folder: Path,
+    *,
+    left: Partial | None = None,
+    see: Callable[[Row], None] = lambda row: None,
+) -> Results:
+    """Compare everything and write the csv and the json.
+
+    head: of this comparison. left: a partial result of it, to go on from. see: is given every row.
+    Raises DumpError where something cannot be written, and Stopped for KeyboardInterrupt once there
+    are rows.
+    """
+    place = places_of(mine)
+    rows = 0
+    try:
+        with results(folder, columns, head, left) as result:
+            done = 0
+            for row in result.known():
+                see(row)
+                done += bytes_of(row)
+                rows += 1
+            found = compare_dumps(mine, golden, replace(options, skip=rows))
+            total = bytes_in(mine, golden) - done if sys.stderr.isatty() else 0
+            for row in with_progress(found, "comparing", total, bytes_of):
+                result.add(row, place(row))
+                see(row)
+                rows += 1
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+        raise Stopped(rows) from None
+    return result
+
+
+def places_of(dump: Dump) -> Callable[[Row], Place]:
+    """What tells where in the user's program the op of a row of this dump stands."""
+    entries = {record.path: record.entry for record in dump.records}
+
+    def place(row: Row) -> Place:
+        entry = entries.get(row.record_path)
+        return Place(entry.api, entry.module, entry.source) if entry else NOWHERE
+
+    return place
+
+
+def bytes_of(row: Row) -> int:
+    """Bytes of both tensors of a row."""
+    kind = BY_NAME.get(row.dtype)
+    if kind is None or row.metrics is None:
+        return 0
+    return 2 * math.prod(row.shape) * kind.bits.itemsize
+
+
+def bytes_in(mine: Dump, golden: Dump) -> int:
+    """Bytes of all tensors that may be compared, on both sides."""
+    loaded = mine.load_mode or golden.load_mode
+    return 2 * sum(
+        tensor.nbytes
+        for record in mine.records
+        for tensor in (*record.outputs, *(() if loaded else record.inputs))
+    )

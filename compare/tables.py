@@ -1,0 +1,84 @@
+"""Tensors of 8-bit elements: how often each pair of codes occurs says everything about them.
+
+There are 65536 pairs, so one pass counts them and the metrics are sums over a table, exact and
+weighted. Imported only where it is compiled anew.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from . import slots as at
+from .compiling import most_ulp, relative, spread, uncommon
+from .divergence import log_ratio, share_of
+
+PAIRS = 1 << 16
+
+
+def count_pairs(x, y, n, table):
+    """Add one to table[mine * 256 + golden] for each element."""
+    for i in range(n):
+        table[(np.int64(x[i]) << 8) | np.int64(y[i])] += 1
+
+
+def first_table(table, values, orders, s, c):
+    """The first pass over counted pairs. values, orders: of each code, as a number and in order."""
+    for pair in range(PAIRS):
+        weight = table[pair]
+        if not weight:
+            continue
+        code_a, code_b = pair >> 8, pair & 255
+        a, b = values[code_a], values[code_b]
+        if code_a == code_b or (math.isnan(a) and math.isnan(b)):
+            c[at.EQUAL] += weight
+        if not (math.isfinite(a) and math.isfinite(b)):
+            uncommon(a, b, 1.0, 1.0, weight, pair, s, c)
+            continue
+        n, d = np.float64(weight), abs(a - b)
+        r = relative(a, b, d)
+        apart = np.uint64(abs(orders[code_a] - orders[code_b]))
+        s[at.ULP] += n * np.float64(apart)
+        c[at.ULP_ABOVE] += weight * (apart > np.uint64(1))
+        most_ulp(apart, c)
+        s[at.XX] += n * a * a
+        s[at.YY] += n * b * b
+        s[at.XY] += n * a * b
+        s[at.D] += n * d
+        s[at.DD] += n * d * d
+        s[at.R] += n * r
+        s[at.MAX_R] = max(s[at.MAX_R], r)
+        s[at.MIN_X], s[at.MAX_X] = min(s[at.MIN_X], a), max(s[at.MAX_X], a)
+        s[at.MIN_Y], s[at.MAX_Y] = min(s[at.MIN_Y], b), max(s[at.MAX_Y], b)
+        s[at.MAX_D] = max(s[at.MAX_D], d)
+        spread(n, a, 0.0, s, at.X)
+        spread(n, b, 0.0, s, at.Y)
+
+
+def second_table(table, values, p, out):
+    """The shares and the divergence of counted pairs."""
+    for pair in range(PAIRS):
+        weight = table[pair]
+        a, b = values[pair >> 8], values[pair & 255]
+        if weight and math.isfinite(a) and math.isfinite(b):
+            share_p = share_of(a, p[at.LOW_X], p[at.STEP_X], p[at.FLOOR_X])
+            share_q = share_of(b, p[at.LOW_Y], p[at.STEP_Y], p[at.FLOOR_Y])
+            out[at.SHARES_X] += weight * share_p
+            out[at.SHARES_Y] += weight * share_q
+            out[at.DIVERGENCE] += weight * (share_p * log_ratio(share_p, share_q))
+
+
+def find_pair(x, y, n, values, odd, s, found):
+    """Put into found[0] the index of the first pair that is MAX_D apart, or where `odd` that is
+    not finite and not alike; n where there is none."""
+    for i in range(n):
+        a, b = values[x[i]], values[y[i]]
+        if math.isfinite(a) and math.isfinite(b):
+            if not odd and abs(a - b) == s[at.MAX_D]:
+                found[0] = i
+                return
+        elif odd and not (a == b or (math.isnan(a) and math.isnan(b))):
+            found[0] = i
+            return
+    found[0] = n

@@ -1,0 +1,106 @@
+"""Files that are whole or not there: written beside their place, mode 0600, then given the name.
+
+So a file that exists is never the half of one, and a name is never opened for writing: what a
+symbolic link points to stays as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from dumper.errors import DumpError
+
+
+def folder_with_room(folder: Path, needed: int, todo: str) -> None:
+    """Make `folder` (0700 if it is missing) and see that `needed` bytes are free under it.
+
+    todo: what to do where they are not. Raises DumpError.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+    except (OSError, ValueError) as error:
+        raise _unwritable(folder, error) from None
+    if needed > free:
+        raise DumpError(f"{needed} bytes are to be written and {free} are free", folder, todo)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of `path`, if that is a file, when the block ends without error.
+
+    Raises DumpError where it cannot be written, and where a symbolic link or something that is no
+    file has the name.
+    """
+    check_place(path)
+    with _partial(path, lambda partial: os.replace(partial, path)) as file:
+        yield file
+
+
+def check_place(path: Path) -> None:
+    """Let a file be written where there is nothing, or a file. Raises DumpError elsewhere."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        what = "a symbolic link" if path.is_symlink() else "no file"
+        todo = "remove it, or name another -out"
+        raise DumpError(f"what has this name is {what}, and is not replaced", path, todo)
+
+
+@contextlib.contextmanager
+def adding(folder: Path, stem: str, ending: str) -> Iterator[tuple[BinaryIO, list[Path]]]:
+    """A new file `<stem>_<time><ending>` in `folder`; a name that exists gets a number.
+
+    Yields the file and a list, to which the path is added once the file has its name. Raises
+    DumpError where it cannot be written.
+    """
+    folder_with_room(folder, 0, "")
+    own = f"{stem}_{time.strftime('%Y%m%d%H%M%S')}"
+    found: list[Path] = []
+
+    def publish(partial: str) -> None:
+        for number in itertools.count():
+            path = folder / f"{own}{f'_{number}' if number else ''}{ending}"
+            try:
+                os.link(partial, path)
+            except FileExistsError:
+                continue
+            except OSError:  # no hard links on this disk
+                if os.path.lexists(path):
+                    continue
+                os.rename(partial, path)
+            else:
+                os.unlink(partial)
+            found.append(path)
+            return
+
+    with _partial(folder / f"{own}{ending}", publish) as file:
+        yield file, found
+
+
+@contextlib.contextmanager
+def _partial(path: Path, publish: Callable[[str], None]) -> Iterator[BinaryIO]:
+    partial = None
+    try:
+        number, partial = tempfile.mkstemp(".partial", ".", path.parent)
+        with open(number, "wb") as file:
+            yield file
+        publish(partial)
+    except BaseException as error:
+        if partial is not None:
+            Path(partial).unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: Exception) -> DumpError:
+    reason = getattr(error, "strerror", None) or str(error)
+    todo = "remove what is in the way, make room, or name another -out"
+    return DumpError(f"this cannot be written ({reason})", path, todo)
