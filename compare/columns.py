@@ -188,7 +188,7 @@ class Columns:
             _text(row.my_path),
             _text(row.golden_path),
             _label(row.dtype),
-            shape_text(row.shape),
+            _shape(row.shape),
         ]
         if self.overflow:
             found.append(_overflow(row))
@@ -273,7 +273,8 @@ def _text(value: str | None) -> str:
 
 
 _label = lru_cache(1 << 10)(_text)
-"""`_text` of what many rows have in common."""
+_shape = lru_cache(1 << 10)(shape_text)
+"""The same of what many rows have in common."""
 
 
 def _overflow(row: Row) -> str:
@@ -293,7 +294,8 @@ def _measured(row: Row) -> tuple[str, ...]:
         ulp = str(m.ulp.greatest), number(m.ulp.mean), share(m.ulp.above_one)
     if m.worst is not None:
         index, mine, golden = m.worst
-        worst = shape_text(index), element(mine, row.dtype), element(golden, row.dtype)
+        place = "[" + ",".join(map(str, index)) + "]"
+        worst = place, element(mine, row.dtype), element(golden, row.dtype)
     return share(m.exact), *ulp, *worst, _counts(m.nan), _counts(m.infinite)
 
 

@@ -28,9 +28,13 @@ _METRICS = (
     '"RelativeEuclideanDistance":%s,"KullbackLeiblerDivergence":%s,"StandardDeviation":'
     '{"mine":[%s,%s],"golden":[%s,%s]},"MeanAbsoluteError":%s,"RootMeanSquareError":%s,'
     '"MaxRelativeError":%s,"MeanRelativeError":%s,"ExactMatch":%s,"reach":[%s,%s],'
-    '"nan":[%d,%d,%d],"infinite":[%d,%d,%d],'
-    '"nonfinite":{"same":%d,"mine":%d,"golden":%d,"unlike":%d},"ulp":%s,"worst":%s}'
+    '%s,"ulp":%s,"worst":%s}'
 )
+_COUNTS = (
+    '"nan":[%d,%d,%d],"infinite":[%d,%d,%d],'
+    '"nonfinite":{"same":%d,"mine":%d,"golden":%d,"unlike":%d}'
+)
+_ALL_FINITE = _COUNTS % ((0,) * 10)
 _STATUS = {status: _string(status.value) for status in Status}
 _UNNAMED = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -117,15 +121,12 @@ def _measured(m: Metrics) -> str:
     )
     if None in numbers or not math.isfinite(sum(numbers)):  # else `str` is what `_float` says
         numbers = tuple(map(_float, numbers))
+    apart = m.same_nonfinite, m.mine_nonfinite, m.golden_nonfinite, m.other_nonfinite
+    counts = (*m.nan, *m.infinite, *apart)
     return _METRICS % (
         m.size,
         *numbers,
-        *m.nan,
-        *m.infinite,
-        m.same_nonfinite,
-        m.mine_nonfinite,
-        m.golden_nonfinite,
-        m.other_nonfinite,
+        _COUNTS % counts if any(counts) else _ALL_FINITE,
         "null" if m.ulp is None else _ulp(m.ulp),
         "null" if m.worst is None else _worst(m.worst),
     )

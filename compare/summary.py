@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from dumper.layout import VALUES
 
 from .engine import Row, Status
-from .metrics import Metrics
 
 WORST = 10
 """Rows in the table of those that differ most."""
@@ -77,8 +76,8 @@ class Summary:
         bad = _Bad(_badness(m.relative_euclidean), _badness(m.max_absolute), -self.rows, row)
         if len(self._worst) == WORST and bad < self._worst[0]:
             return
-        if row.side == "input" and any(bad[:2] == b[:2] and _alike(m, b.row) for b in self._worst):
-            return  # an earlier output, or an input that was taken twice: one row says it all
+        if any(bad[:2] == b[:2] and _alike(row, b.row) for b in self._worst):
+            return  # the same value again, an input that was an output: one row says it all
         if len(self._worst) < WORST:
             heapq.heappush(self._worst, bad)
         else:
@@ -109,7 +108,7 @@ class Summary:
     def worst(self) -> list[Row]:
         """At most WORST differing rows, by RelativeEuclideanDistance, then MaxAbsoluteError.
 
-        An input that is an earlier row's value again, by its numbers, is left out.
+        What has the very numbers of an earlier row is left out: it is the same value again.
         """
         return [bad.row for bad in sorted(self._worst, reverse=True)]
 
@@ -131,13 +130,16 @@ def _badness(value: float) -> float:
     return math.inf if math.isnan(value) else value
 
 
-def _alike(m: Metrics, other: Row) -> bool:
+def _alike(row: Row, other: Row) -> bool:
     """Whether two rows have the same numbers, which unrelated tensors have not."""
-    n = other.metrics
-    return m is n or all(
-        a == b or (a != a and b != b) for a, b in zip(_numbers(m), _numbers(n), strict=True)
-    )
+    if row.metrics is other.metrics:
+        return True
+    pairs = zip(_numbers(row), _numbers(other), strict=True)
+    return all(a == b or (a != a and b != b) for a, b in pairs)  # NaN is itself here
 
 
-def _numbers(m: Metrics) -> tuple[float | None, ...]:
-    return m.size, m.exact, m.mean_absolute, m.root_mean_square, m.cosine, *m.mine, *m.golden
+def _numbers(row: Row) -> tuple:
+    m = row.metrics
+    place = m.worst.index if m.worst else None
+    errors = m.mean_absolute, m.root_mean_square, m.mean_relative, m.cosine, m.exact
+    return row.dtype, row.shape, place, *errors, *m.mine, *m.golden

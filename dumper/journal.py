@@ -65,11 +65,12 @@ def pages_of(path: str) -> tuple[int, dict[int, bytes]]:
             open(journal_path(path), "rb", buffering=0, opener=_without_waiting) as journal,
         ):
             found = os.fstat(journal.fileno())
-            room = os.fstat(file.fileno()).st_size // PAGE + 1
+            size = os.fstat(file.fileno()).st_size
+            room = size // PAGE + 1
             if not stat.S_ISREG(found.st_mode) or found.st_size > _HEAD.size + room * _STEP:
                 return 0, {}
             data = journal.read(found.st_size)
-            return _checked(file.fileno(), data)
+            return _checked(file.fileno(), size, data)
     except OSError:
         return 0, {}
 
@@ -78,19 +79,21 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
-def _checked(fd: int, data: bytes) -> tuple[int, dict[int, bytes]]:
+def _checked(fd: int, size: int, data: bytes) -> tuple[int, dict[int, bytes]]:
     if len(data) < _HEAD.size:
         return 0, {}
     magic, before, length, count, crc = _HEAD.unpack_from(data)
     body = memoryview(data)[_HEAD.size :]
     if magic != _MAGIC or len(body) != count * _STEP or zlib.crc32(body) != crc:
         return 0, {}
+    if length > size:  # whatever a flush adds is in the file before the journal is written
+        return 0, {}
     pages = {}
     for at in range(0, len(body), _STEP):
         page, was = _PAGE.unpack_from(body, at)
         made = bytes(body[at + _PAGE.size : at + _STEP])
         tail = min(PAGE, before - page * PAGE)
-        if tail <= 0:
+        if tail <= 0 or page * PAGE >= size:
             return 0, {}
         there = os.pread(fd, tail, page * PAGE)
         if zlib.crc32(there) not in (was, zlib.crc32(made[:tail])):

@@ -5,9 +5,12 @@ content that is sound HDF5 (fuzz_hostile.py), and every command runs over each (
 fault is a traceback, an exit status other than 0, 1 and 2, an error without words, a control
 character in what is printed or a formula in a csv, a value of a file that must not be read, a file
 written elsewhere than in the output folder, a command that takes more than 10 s or 1 GiB, and the
-death of the process. Prints a line for each kind of fault. Ends with 0 without faults, else 1.
+death of the process. What kills or blocks a process of the fuzzer is tried again with the program
+itself: where that ends with a message, it is contained and no fault. Prints a line for each kind of
+fault. Ends with 0 without faults, else 1.
 
-File N of a seed is always the same: --file N runs it alone, --keep DIR keeps what had a fault.
+File N of a seed is always the same but for the times that HDF5 notes: --file N runs it alone,
+--keep DIR keeps what had a fault.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -35,6 +39,8 @@ SECONDS = 10  # that one command may take
 _START = 120  # seconds that a process may take to start: it may have to compile
 _LOOK = 0.2  # seconds between two looks at the processes
 _SPAWN = multiprocessing.get_context("spawn")
+_MEMORY = "memory"
+_PROGRAM = Path(__file__).resolve().with_name("msaccucmp.py")
 _STACK = 12  # lines of a dead process's stack that are shown
 
 
@@ -68,7 +74,8 @@ def fuzz(
         click.echo(f"{count} x {kind}: first --file {number}, {fault.command!r}")
         if only is not None or keep is not None:
             click.echo(fault.detail)
-    click.echo(f"fuzz files={len(numbers)} faults={sum(counts.values())} seed={seed}")
+    faults = sum(counts.values())
+    click.echo(f"fuzz files={len(numbers)} faults={faults} seed={seed} contained={pool.contained}")
     sys.exit(1 if counts else 0)
 
 
@@ -79,13 +86,14 @@ def _seed(path: Path) -> Seed:
 
 @dataclass
 class Worker:
-    """A process. number: of the file it has. command: what it runs now, since when."""
+    """A process. number: of the file it has. arguments: of the command it runs now, since when; none
+    while it starts."""
 
     connection: Connection
     process: multiprocessing.process.BaseProcess
     folder: Path
     number: int = -1
-    command: str = ""
+    arguments: tuple[str, ...] = ()
     since: float = field(default_factory=time.monotonic)
 
 
@@ -106,6 +114,7 @@ class Pool:
         self._serve, self._given, self._seconds = serve, given, seconds
         self._workers: dict[Connection, Worker] = {}
         self._started = 0
+        self.contained = 0
 
     def run(self, numbers: Iterable[int], jobs: int) -> Iterator[tuple[int, list[Fault]]]:
         """Each number with its faults, as they come."""
@@ -120,8 +129,8 @@ class Pool:
                 except EOFError:
                     yield from self._lost(worker, "", waiting)
                     continue
-                if isinstance(news, str):
-                    worker.command, worker.since = news, time.monotonic()
+                if isinstance(news, tuple):
+                    worker.arguments, worker.since = news, time.monotonic()
                     continue
                 yield worker.number, self._kept(worker, news)
                 self._give(worker, waiting)
@@ -146,7 +155,7 @@ class Pool:
             worker.connection.close()
             worker.process.join()
             return
-        worker.number, worker.command, worker.since = number, "start", time.monotonic()
+        worker.number, worker.arguments, worker.since = number, (), time.monotonic()
         try:
             worker.connection.send(number)
         except OSError:  # it ended after the last one, for its memory
@@ -168,23 +177,27 @@ class Pool:
         stack = worker.folder / "stack"
         lines = stack.read_text().splitlines() if stack.exists() else []
         place = next((line.strip() for line in lines if "File" in line), "no place")
-        name = worker.command.partition(" ")[0]
-        kind = f"{why} in {name}" if why else f"died with {worker.process.exitcode} at {place}"
-        fault = Fault(kind, worker.command, "\n".join(lines[:_STACK]))
-        yield worker.number, self._kept(worker, [fault])
+        if worker.arguments and why != _MEMORY and _contained(worker):
+            self.contained += 1
+            yield worker.number, []
+        else:
+            name = next(iter(worker.arguments), "start")
+            kind = f"{why} in {name}" if why else f"died with {worker.process.exitcode} at {place}"
+            fault = Fault(kind, " ".join(worker.arguments), "\n".join(lines[:_STACK]))
+            yield worker.number, self._kept(worker, [fault])
         shutil.rmtree(worker.folder, ignore_errors=True)
         self._give(self._start(), waiting)
 
     def _too_much(self, worker: Worker) -> str:
         """Why a process must end: it hangs, or has taken too much memory; else nothing."""
-        limit = _START if worker.command == "start" else self._seconds
+        limit = self._seconds if worker.arguments else _START
         if time.monotonic() - worker.since > limit:
             return f"over {self._seconds} s"
         try:
             pages = int(Path(f"/proc/{worker.process.pid}/statm").read_text().split()[1])
         except (OSError, IndexError):  # it has ended, or there is no /proc
             return ""
-        return "memory" if pages * os.sysconf("SC_PAGE_SIZE") > MEMORY else ""
+        return _MEMORY if pages * os.sysconf("SC_PAGE_SIZE") > MEMORY else ""
 
     def _kept(self, worker: Worker, faults: list[Fault]) -> list[Fault]:
         if faults and self._keep:
@@ -194,6 +207,21 @@ class Pool:
                 shutil.copy(path, target)
             (target / "faults").write_text("\n\n".join("\n".join(fault) for fault in faults))
         return faults
+
+
+def _contained(worker: Worker) -> bool:
+    """Whether the program itself, where it is alone, ends with a message on what kills a process."""
+    box = worker.folder / "box"
+    try:
+        done = subprocess.run(
+            [sys.executable, _PROGRAM, *worker.arguments],
+            cwd=box if box.exists() else None,
+            capture_output=True,
+            timeout=3 * SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 2 and done.stderr.startswith(b"msaccucmp: error: ")
 
 
 if __name__ == "__main__":

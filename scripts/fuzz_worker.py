@@ -127,7 +127,7 @@ def commands(dice: random.Random, bad: str, good: str, record: str) -> list[list
 
 
 def serve(connection: Connection, folder: Path, seed: int, seeds: list[Seed]) -> None:
-    """Take numbers until the other end closes; send, for each, commands and then faults."""
+    """Take numbers until the other end closes; send, for each, arguments and then faults."""
     folder.mkdir()
     resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, ROOM))
     with open(folder / "stack", "w") as stack:  # where it was when it died
@@ -140,9 +140,9 @@ def serve(connection: Connection, folder: Path, seed: int, seeds: list[Seed]) ->
             except EOFError:
                 return
             faults = []
-            for name, found in judged(number, seed, seeds, folder, watch):
+            for arguments, found in judged(number, seed, seeds, folder, watch):
                 if found is None:
-                    connection.send(name)
+                    connection.send(arguments)
                 faults += found or []
             connection.send(faults)
             if any(fault.kind.startswith("memory") for fault in faults):
@@ -150,7 +150,7 @@ def serve(connection: Connection, folder: Path, seed: int, seeds: list[Seed]) ->
 
 
 def _compile(folder: Path, seeds: list[Seed]) -> None:
-    """Compare each seed with itself, so that no loop is compiled while somebody looks at a clock."""
+    """Compare each seed with itself: no loop shall be compiled while a clock runs."""
     for seed in seeds:
         pair = [folder / f"{side}.h5" for side in ("mine", "golden")]
         for path in pair:
@@ -190,8 +190,8 @@ class Watch:
 
 def judged(
     number: int, seed: int, seeds: list[Seed], folder: Path, watch: Watch
-) -> Iterator[tuple[str, list[Fault] | None]]:
-    """(command, None) before each command and (command, its faults) after it."""
+) -> Iterator[tuple[tuple[str, ...], list[Fault] | None]]:
+    """(arguments, None) before each command and (arguments, its faults) after it."""
     box = folder / "box"
     shutil.rmtree(box, ignore_errors=True)
     (box / "out").mkdir(parents=True)
@@ -200,14 +200,14 @@ def judged(
     bad, good = make(number, seed, seeds, box)
     there = sorted(os.listdir(box))
     dice = random.Random(f"{seed}/{number}/commands")
-    yield "open", None
+    yield ("info", bad.name), None
     for arguments in commands(dice, bad.name, good.name, _record(dice, bad)):
-        command = " ".join(arguments)
-        yield command, None
+        yield tuple(arguments), None
         faults = attempt(cli, arguments, watch, box)
         if sorted(os.listdir(box)) != there:
+            command = " ".join(arguments)
             faults.append(Fault("a file outside of the output folder", command, str(there)))
-        yield command, faults
+        yield tuple(arguments), faults
 
 
 def attempt(program: click.Command, arguments: list[str], watch: Watch, box: Path) -> list[Fault]:
@@ -246,7 +246,7 @@ def _faults(done: Result, command: str, watch: Watch, box: Path) -> Iterator[Fau
     for event in watch.outside:
         yield Fault(f"written outside of the output folder by {name}", command, event)
     for path in sorted((box / "out").rglob("*")):
-        if path.is_file():
+        if path.is_file() and not path.is_symlink():
             data = path.read_bytes()
             if any(mark in data for mark in _MARKS):
                 yield Fault(f"another file's values in a file of {name}", command, path.name)

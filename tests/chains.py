@@ -61,9 +61,11 @@ def result(done: Result) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def script(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess:
-    """`msaccucmp` as a program of its own."""
+def script(
+    *arguments: object, cwd: Path, encoding: str = "utf-8", **environment: str
+) -> subprocess.CompletedProcess:
+    """`msaccucmp` as a program of its own. encoding: of what it prints."""
     return subprocess.run(
         [sys.executable, SCRIPT, *arguments],
-        capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment},
+        capture_output=True, encoding=encoding, cwd=cwd, env={**os.environ, **environment},
     )  # fmt: skip

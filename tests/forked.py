@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,27 +54,27 @@ class Forked:
         )
         self._folder = tempfile.TemporaryDirectory(prefix="forked-")
 
-    def run(self, script: str) -> subprocess.CompletedProcess[str]:
-        """Run a script to its end. Raises subprocess.TimeoutExpired after two minutes."""
-        child = self.start(script)
-        try:
-            return self.wait()
-        except subprocess.TimeoutExpired:
-            os.kill(child, signal.SIGKILL)
-            self.wait()
-            raise
+    def run(
+        self, script: str, meanwhile: Callable[[int], object] = lambda child: None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a script to its end; the exit status is as subprocess gives it.
 
-    def start(self, script: str) -> int:
-        """Start a script and return its process's number; `wait` is to follow."""
+        meanwhile: called with the number of the script's process once it runs. Raises
+        subprocess.TimeoutExpired where the script ends in no two minutes after that.
+        """
         files = {name: f"{self._folder.name}/{name}" for name in ("out", "err")}
         request = {"script": textwrap.dedent(script), **files}
         self._server.stdin.write(json.dumps(request).encode() + b"\n")
-        return self._number()
-
-    def wait(self) -> subprocess.CompletedProcess[str]:
-        """The end of the started script: its exit status as subprocess gives it, and its output."""
-        status = os.waitstatus_to_exitcode(self._number())
-        out, err = (Path(self._folder.name, name).read_text() for name in ("out", "err"))
+        child = self._number()
+        try:
+            meanwhile(child)
+            status = os.waitstatus_to_exitcode(self._number())
+        except BaseException:  # its end must be read, or the next script would get it
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+            self._number()
+            raise
+        out, err = (Path(path).read_text() for path in files.values())
         return subprocess.CompletedProcess("forked", status, out, err)
 
     def close(self) -> None:

@@ -366,14 +366,29 @@ def test_from_a_checkout(pair, tmp_path):
     assert bad.stderr.splitlines()[0] == "msaccucmp: error: there is no such file"
 
 
-def test_a_console_that_cannot_encode(pair, tmp_path):
-    (tmp_path / "名字").mkdir()
+ESCAPED = "\\u540d\\u5b57\\xe9"
+
+
+@pytest.mark.parametrize(
+    ("environment", "out", "shown"),
+    [
+        ({"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}, "名字é", ESCAPED),
+        ({"PYTHONIOENCODING": "gbk", "PYTHONUTF8": "0"}, "名字é", "名字é"),
+        ({"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}, "out", ESCAPED),
+        ({"LC_ALL": "C"}, "名字é", "名字é"),
+    ],
+)
+def test_a_console_that_cannot_encode(pair, tmp_path, environment, out, shown):
+    encoding = "gbk" if "gbk" in environment.values() else "utf-8"
+    dump(tmp_path / "npu.h5", {**chain([[1, 2], [2, 4], [2, 5], [7]]), "名字é/9/output/x": [1.0]})
+    dump(tmp_path / "cpu.h5", {**chain(GOOD), "名字é/9/output/x": [2.0]})
     done = script(
-        "compare", "-m", "npu.h5", "-g", "cpu.h5", "-out", "名字",
-        cwd=tmp_path, PYTHONIOENCODING="ascii", PYTHONUTF8="0",
+        "compare", "-m", "npu.h5", "-g", "cpu.h5", "-out", out,
+        cwd=tmp_path, encoding=encoding, **environment,
     )  # fmt: skip
-    assert done.returncode == 0
-    assert "result: \\u540d\\u5b57/result_" in done.stdout
+    assert (done.returncode, done.stderr) == (1, "")
+    assert f"result: {out if out == 'out' else shown}/result_" in done.stdout
+    assert f"/{shown}/9/output/x" in done.stdout
 
 
 def test_comparing_needs_no_torch(pair, tmp_path):

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from compare.engine import Row, Status
-from compare.metrics import Metrics
+from compare.metrics import Metrics, Worst
 from compare.summary import WORST, Summary
 
 EQUAL, DIFFERS, UNPAIRED = Status.EQUAL, Status.DIFFERS, Status.UNPAIRED
@@ -88,8 +88,12 @@ def test_the_worst_rows():
     assert [each.index for each in summary(*rows).worst] == [1, 4, 3, 2, 0, 5]
 
 
-def test_of_equal_rows_the_earlier_are_kept():
+def test_of_equally_bad_rows_the_earlier_are_kept():
     rows = [row(i, "output", DIFFERS, 0.5, 1.0) for i in range(3 * WORST)]
+    rows = [
+        dataclasses.replace(each, metrics=dataclasses.replace(each.metrics, mean_absolute=i))
+        for i, each in enumerate(rows)
+    ]
     assert [each.index for each in summary(*rows).worst] == list(range(WORST))
 
 
@@ -97,19 +101,29 @@ def test_equal_rows_are_not_among_the_worst():
     assert summary(row(1, "output", EQUAL)).worst == []
 
 
-def test_a_value_reached_through_links_is_one_row_of_the_worst():
-    """An input that is an earlier row's value again; by its numbers, since a result that is read
-    again knows no links."""
+SAME = {"mean_absolute": math.nan, "cosine": None, "worst": Worst((0,), 1.0, 2.0)}
+
+
+@pytest.mark.parametrize(
+    ("change", "is_another"),
+    [
+        ({}, False),
+        ({"mean_absolute": 1.0}, True),
+        ({"cosine": 0.5}, True),
+        ({"worst": Worst((1,), 1.0, 2.0)}, True),
+        ({"golden": (0.0, 1.0)}, True),
+    ],
+)
+def test_a_value_reached_through_links_is_one_row_of_the_worst(change, is_another):
+    """By its numbers, since a result that is read again knows no links."""
     first = row(1, "output", DIFFERS, red=2.0)
-    numbers = dataclasses.replace(first.metrics, mean_relative=math.nan, cosine=math.nan)
+    numbers = dataclasses.replace(first.metrics, **SAME)
     first = dataclasses.replace(first, metrics=numbers)
-    again = dataclasses.replace(row(2, "input", DIFFERS), metrics=dataclasses.replace(numbers))
-    apart = dataclasses.replace(numbers, mean_absolute=1.0)
-    near = dataclasses.replace(row(3, "input", DIFFERS), metrics=apart)
-    other = row(4, "output", DIFFERS, red=1.0)
-    found = summary(first, again, near, other)
-    assert [each.index for each in found.worst] == [1, 3, 4]
-    assert found.counts[DIFFERS] == 4
+    numbers = dataclasses.replace(numbers, **change)
+    again = dataclasses.replace(row(2, "input", DIFFERS), metrics=numbers)
+    found = summary(first, again, row(3, "output", DIFFERS, red=1.0))
+    assert [each.index for each in found.worst] == ([1, 2, 3] if is_another else [1, 3])
+    assert found.counts[DIFFERS] == 3
 
 
 def test_as_json():

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
-import textwrap
 import warnings
 from pathlib import Path
 
 import pytest
 import torch
+from forked import Forked
 
 from dumper import DumpError, dumper, open_dump
 
@@ -178,27 +177,15 @@ def test_second_entry_keeps_the_file(tmp_path: Path) -> None:
     assert len([w for w in caught if "is kept" in str(w.message)]) == 1
 
 
-def run_script(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    script = folder / "train.py"
-    script.write_text("import torch\nimport dumper\n" + textwrap.dedent(text))
-    root = Path(__file__).resolve().parent.parent
-    return subprocess.run(
-        [sys.executable, script],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-    )
-
-
-def test_rerun_of_a_script_replaces_the_file(tmp_path: Path) -> None:
+def test_rerun_of_a_script_replaces_the_file(tmp_path: Path, forked: Forked) -> None:
     for op in ("exp", "sin"):
-        done = run_script(
+        done = forked.run(
             f"""
+            import os, torch, dumper
+            os.chdir({str(tmp_path)!r})
             with torch.utils.dumper(use_dump=True, dump_path="./model.h5"):
                 torch.ones(2).{op}()
-            """,
-            tmp_path,
+            """
         )
         assert done.returncode == 0, done.stderr
         assert recorded(tmp_path / "model.h5") == ["ones", op]
@@ -207,15 +194,18 @@ def test_rerun_of_a_script_replaces_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ending", "code"), [("exit()", 0), ("exit(3)", 3), ("raise ValueError('mine')", 1)]
 )
-def test_leaving_early_finishes_the_file(ending: str, code: int, tmp_path: Path) -> None:
-    done = run_script(
+def test_leaving_early_finishes_the_file(
+    ending: str, code: int, tmp_path: Path, forked: Forked
+) -> None:
+    done = forked.run(
         f"""
+        import os, torch, dumper
+        os.chdir({str(tmp_path)!r})
         for i in range(3):
             with torch.utils.dumper(use_dump=True, dump_path="./model.h5"):
                 torch.ones(2).exp()
                 {ending}
-        """,
-        tmp_path,
+        """
     )
     assert done.returncode == code
     assert ("ValueError: mine" in done.stderr) == (code == 1)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
+from forked import Forked
 
 from dumper import dtypes, open_dump
 from dumper.room import RESERVE, Room, free_bytes
@@ -126,7 +124,7 @@ def test_a_disk_without_a_gib_gets_an_empty_file(tmp_path: Path) -> None:
         assert dump.finished is False and dump.records == ()
 
 
-def test_recording_stops_and_training_goes_on(tmp_path: Path) -> None:
+def test_recording_stops_and_training_goes_on(tmp_path: Path, forked: Forked) -> None:
     path = tmp_path / "x.h5"
     script = f"""
         import os, torch, dumper
@@ -143,12 +141,7 @@ def test_recording_stops_and_training_goes_on(tmp_path: Path) -> None:
                 x = x + 1
         print(x.sum().item() == 20 << 18)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        env={"PYTHONPATH": str(Path(__file__).resolve().parent.parent)},
-        capture_output=True,
-        text=True,
-    )
+    done = forked.run(script)
     assert done.stdout.split() == ["True"], done.stderr
     assert done.stderr.count("recording stopped at") == 1
     assert "less than 1 GiB would be left on this disk" in done.stderr

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,12 +96,15 @@ with torch.utils.dumper(use_dump=True, dump_path={str(path)!r}):
     while True:
         x = x + 1
 """
-    child = forked.start(script)
-    while not path.exists():
-        time.sleep(0.01)
-    time.sleep(0.05 + 0.037 * kill)
-    os.kill(child, signal.SIGKILL)
-    assert forked.wait().returncode == -signal.SIGKILL
+
+    def kill_once_it_writes(child: int) -> None:
+        while not path.exists() or path.stat().st_size < 150_000:  # the first flush ends before
+            os.kill(child, 0)  # raises where it has ended
+            time.sleep(0.01)
+        time.sleep(0.037 * kill)
+        os.kill(child, signal.SIGKILL)
+
+    assert forked.run(script, kill_once_it_writes).returncode == -signal.SIGKILL
     with open_dump(path) as recorded:
         assert recorded.finished is False
         assert recorded.skipped == []

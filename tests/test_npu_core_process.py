@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import pytest
 import torch
-
-ROOT = Path(__file__).resolve().parent.parent
+from forked import ROOT, Forked
 
 
 def python(code: str, *, path: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -23,6 +23,14 @@ def python(code: str, *, path: Path = ROOT, **environment: str) -> subprocess.Co
         text=True,
         timeout=120,
     )
+
+
+@pytest.fixture(scope="module")
+def with_npu() -> Iterator[Forked]:
+    """Runs scripts in processes that have the device registered."""
+    process = Forked("torch, npu_core")
+    yield process
+    process.close()
 
 
 @pytest.mark.parametrize(
@@ -89,8 +97,8 @@ def python(code: str, *, path: Path = ROOT, **environment: str) -> subprocess.Co
         "graph alive",
     ],
 )
-def test_the_process_exits_cleanly(tail: str, code: int) -> None:
-    done = python(
+def test_the_process_exits_cleanly(tail: str, code: int, with_npu: Forked) -> None:
+    done = with_npu.run(
         "import torch, npu_core\n"
         "layer = torch.nn.Linear(4, 4).npu()\n"
         "def step(): layer(torch.randn(2, 4, device='npu')).sum().backward()\n"

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured against what. size: what one run works on, in words. unit: of the times."""
+    """What is measured against what. size: what one run works on, in words. unit: of the times.
+    limit: the baseline is what ours is held to; otherwise it only tells where ours stands."""
 
     name: str
     size: str
@@ -20,6 +21,7 @@ class Case:
     ours: Callable[[], float]
     theirs: Callable[[], float]
     unit: str = "s"
+    limit: bool = True
 
 
 class Missing(Exception):
