@@ -16,16 +16,13 @@ from typing import NamedTuple
 
 from dumper.errors import printable
 
-from .columns import number
+from .columns import OVERFLOW, number
 from .engine import Row, Status
 from .summary import Summary
 from .whole import folder_with_room, replacing
 
 LOW = 0.99
 """CosineSimilarity below which the original calls a tensor's accuracy low."""
-
-OVERFLOW = 65504.0
-"""The greatest float16: a value there or beyond has overflowed, as Ascend saturates."""
 
 _NOTHING = "NA"
 

@@ -12,7 +12,7 @@ import sys
 
 import click
 
-from .commands.compare import compare
+from .commands.compare import compare, report
 from .commands.dumps import convert, h5copy, info, show
 from .commands.files import file_compare
 from .program import Program
@@ -23,7 +23,7 @@ def cli() -> None:
     """Compare, convert and take apart dumps of PyTorch operators."""
 
 
-for _command in (compare, convert, file_compare, h5copy, info, show):
+for _command in (compare, convert, file_compare, h5copy, info, report, show):
     cli.add_command(_command)
 
 

@@ -26,7 +26,7 @@ _FORMULA = tuple("=+-@%\t\r＝＋－＠％")
 _SUSPECT = frozenset(" =+-@%")
 """First characters of a printable ASCII text that may be a formula."""
 
-_OVERFLOW = 65504
+OVERFLOW = 65504.0
 """The greatest float16, where the original's overflow begins."""
 
 _EXACT = ("float64", "complex128")
@@ -282,7 +282,7 @@ def _overflow(row: Row) -> str:
     nothing."""
     if row.metrics is None or row.dtype != "float16":
         return ABSENT
-    return "YES" if row.metrics.reach[0] >= _OVERFLOW else "NO"
+    return "YES" if row.metrics.reach[0] >= OVERFLOW else "NO"
 
 
 def _measured(row: Row) -> tuple[str, ...]:

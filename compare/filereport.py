@@ -17,8 +17,8 @@ from dumper.errors import printable
 from .columns import ABSENT, Columns, number, share
 from .engine import Row, Status
 from .program import say
+from .progress import console
 from .summary import Summary
-from .terminal import console
 from .whole import adding
 
 _LATER = ("KullbackLeiblerDivergence", "StandardDeviation")

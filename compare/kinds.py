@@ -16,7 +16,7 @@ import numpy as np
 from dumper import dtypes
 
 from . import slots as at
-from .measure import Codes, Floats, Kind, Sixteen, Wide, _Desk
+from .measure import Codes, Desk, Floats, Kind, Sixteen, Wide
 
 _PAIRED = ({"int32", "int64"}, {"float16", "float32"})
 """Dtypes that are compared with each other by value, as in the original."""
@@ -107,7 +107,7 @@ class _HalfWithFloat(Floats):
     def __init__(self) -> None:
         super().__init__(32)
 
-    def first(self, run: dict, desk: _Desk, base: int, x: np.ndarray, y: np.ndarray) -> None:
+    def first(self, run: dict, desk: Desk, base: int, x: np.ndarray, y: np.ndarray) -> None:
         counts, own = desk.counts, [at.EQUAL, at.ULP_MAX, at.ULP_ABOVE]
         before, ulp = counts[own], desk.sums[at.ULP]
         super().first(run, desk, base, x, y)

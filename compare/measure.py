@@ -46,8 +46,13 @@ class Sums:
     scales: Scales = _PLAIN
 
 
-class _Desk(threading.local):
+class Desk:
     """A thread's arrays for the loops, and their addresses."""
+
+    __slots__ = (
+        "parameters", "sums", "counts", "shares", "found", "wide", "_keep",
+        "p", "s", "c", "out", "room", "at",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.parameters = np.ones(at.PARAMETERS)
@@ -69,7 +74,16 @@ def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
-_desk = _Desk()
+_local = threading.local()
+
+
+def _own_desk() -> Desk:
+    try:
+        return _local.desk
+    except AttributeError:
+        desk = _local.desk = Desk()
+        return desk
+
 
 _SUMS = np.zeros(at.SUMS)
 _SUMS[[at.MIN_X, at.MIN_Y]], _SUMS[[at.MAX_X, at.MAX_Y]] = math.inf, -math.inf
@@ -87,10 +101,10 @@ class Kind:
 
     has_ulp = True
 
-    def first(self, run: dict, desk: _Desk, base: int, x: np.ndarray, y: np.ndarray) -> None:
+    def first(self, run: dict, desk: Desk, base: int, x: np.ndarray, y: np.ndarray) -> None:
         raise NotImplementedError
 
-    def second(self, run: dict, desk: _Desk, x: np.ndarray, y: np.ndarray) -> None:
+    def second(self, run: dict, desk: Desk, x: np.ndarray, y: np.ndarray) -> None:
         raise NotImplementedError
 
     def measure(self, source: Source, divergence: bool, spread: Callable = map) -> Sums:
@@ -103,7 +117,7 @@ class Kind:
             parameters = self._shares(found, source.size)
 
             def work(part: Callable[[], Iterable[Piece]]) -> list[float]:
-                desk = _desk
+                desk = _own_desk()
                 desk.parameters[:] = parameters
                 desk.counts[at.INT_MIN_X :] = found.counts[at.INT_MIN_X :]
                 desk.shares[:] = 0.0
@@ -111,12 +125,16 @@ class Kind:
                     self.second(loops(), desk, x, y)
                 return desk.shares.tolist()
 
-            found.shares = [sum(column) for column in zip(*spread(work, source.parts), strict=True)]
+            parts = source.parts
+            if len(parts) == 1:
+                found.shares = work(parts[0])
+            else:
+                found.shares = [sum(column) for column in zip(*spread(work, parts), strict=True)]
         return found
 
     def _first(self, source: Source, spread: Callable, scales: Scales) -> Sums:
         def work(part: Callable[[], Iterable[Piece]]) -> tuple[list[float], list[int]]:
-            desk = _desk
+            desk = _own_desk()
             desk.parameters[: len(scales)] = scales
             desk.sums[:] = _SUMS
             desk.counts[:] = _COUNTS
@@ -124,9 +142,13 @@ class Kind:
                 self.first(loops(), desk, base, x, y)
             return desk.sums.tolist(), desk.counts.tolist()
 
-        sums, counts = _SUMS.tolist(), _COUNTS.tolist()
-        for more_sums, more_counts in spread(work, source.parts):
-            _add(sums, counts, more_sums, more_counts)
+        parts = source.parts
+        if len(parts) == 1:
+            sums, counts = work(parts[0])
+        else:
+            sums, counts = _SUMS.tolist(), _COUNTS.tolist()
+            for more_sums, more_counts in spread(work, parts):
+                _add(sums, counts, more_sums, more_counts)
         return Sums(sums, counts, scales=scales)
 
     def _scales(self, sums: list[float]) -> Scales:
@@ -156,13 +178,13 @@ class Floats(Kind):
         self._bits = bits
         self.has_ulp = has_ulp
 
-    def first(self, run: dict, desk: _Desk, base: int, x: np.ndarray, y: np.ndarray) -> None:
+    def first(self, run: dict, desk: Desk, base: int, x: np.ndarray, y: np.ndarray) -> None:
         a, b = address(x), address(y)
         run[f"first_{self._bits}"](
             a, b, a, b, x.size, base, desk.p, desk.s, desk.c, desk.room
         )  # fmt: skip
 
-    def second(self, run: dict, desk: _Desk, x: np.ndarray, y: np.ndarray) -> None:
+    def second(self, run: dict, desk: Desk, x: np.ndarray, y: np.ndarray) -> None:
         run[f"second_{self._bits}"](
             address(x), address(y), x.size, desk.p, desk.out, desk.room
         )  # fmt: skip
@@ -196,13 +218,13 @@ class Sixteen(Kind):
     def __init__(self, half: bool) -> None:
         self._half = int(half)
 
-    def first(self, run: dict, desk: _Desk, base: int, x: np.ndarray, y: np.ndarray) -> None:
+    def first(self, run: dict, desk: Desk, base: int, x: np.ndarray, y: np.ndarray) -> None:
         run["first_16"](
             address(x), address(y), x.size, base, self._half,
             desk.p, desk.s, desk.c, desk.room, *desk.wide, *desk.wide,
         )  # fmt: skip
 
-    def second(self, run: dict, desk: _Desk, x: np.ndarray, y: np.ndarray) -> None:
+    def second(self, run: dict, desk: Desk, x: np.ndarray, y: np.ndarray) -> None:
         run["second_16"](
             address(x), address(y), x.size, self._half,
             desk.p, desk.out, desk.room, *desk.wide, *desk.wide,
@@ -217,13 +239,13 @@ class Wide(Kind):
     def __init__(self, unsigned: bool) -> None:
         self._unsigned = int(unsigned)
 
-    def first(self, run: dict, desk: _Desk, base: int, x: np.ndarray, y: np.ndarray) -> None:
+    def first(self, run: dict, desk: Desk, base: int, x: np.ndarray, y: np.ndarray) -> None:
         run["first_wide"](
             address(x), address(y), x.size, base, self._unsigned,
             desk.p, desk.s, desk.c, desk.room,
         )  # fmt: skip
 
-    def second(self, run: dict, desk: _Desk, x: np.ndarray, y: np.ndarray) -> None:
+    def second(self, run: dict, desk: Desk, x: np.ndarray, y: np.ndarray) -> None:
         run["second_wide"](
             address(x), address(y), x.size, self._unsigned, desk.c, desk.p, desk.out, desk.room
         )
@@ -246,7 +268,7 @@ class Codes(Kind):
         self._orders = np.zeros(256, np.int64) if orders is None else orders.astype(np.int64)
 
     def measure(self, source: Source, divergence: bool, spread: Callable = map) -> Sums:
-        run, desk = loops(), _desk
+        run, desk = loops(), _own_desk()
         table = np.zeros(1 << 16, np.int64)
         for part in spread(self._table, source.parts):
             table += part
@@ -274,7 +296,7 @@ class Codes(Kind):
         return table
 
     def _find(self, source: Source, found: Sums, odd: bool) -> int:
-        desk = _desk
+        desk = _own_desk()
         desk.sums[:] = found.sums
         for base, x, y in _all(source):
             loops()["find_pair"](

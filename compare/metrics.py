@@ -16,10 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from . import slots as at
-from .kinds import Way, comparable, way
+from .kinds import Way, way
 from .measure import Piece, Source, Sums, merged
-
-__all__ = ["Metrics", "Ulp", "Worst", "comparable", "compare_arrays", "metrics_of"]
 
 _BLOCK = 1 << 20
 """Elements that are widened at a time."""

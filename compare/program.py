@@ -99,7 +99,7 @@ def _unexpected(error: Exception) -> str:
 def opening(path: str) -> Dump:
     from dumper.reader import open_dump
 
-    from .terminal import working
+    from .progress import working
 
     with working(f"opening {printable(path)}"):
         return open_dump(path)

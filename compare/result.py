@@ -16,10 +16,8 @@ from typing import TextIO
 
 from dumper.errors import DumpError
 
-from .columns import ALL, NOWHERE, Columns, Place, csv_line, inert, number, share
+from .columns import ALL, NOWHERE, Columns, Place, csv_line, inert
 from .engine import Row
-
-__all__ = ["PARTIAL", "ResultFile", "inert", "number", "result_file", "share"]
 
 PARTIAL = ".partial"
 

@@ -17,10 +17,11 @@ from rich.text import Text
 from dumper.errors import printable
 from dumper.layout import PHASES
 
+from .columns import number, share
 from .info import Info, Share
-from .result import number, share
+from .progress import console
 from .show import Case, Shown
-from .terminal import WIDE, console
+from .terminal import WIDE
 from .tree import MODEL, OUTSIDE, Flow, Node, walk
 from .verify import Verdict
 

@@ -23,7 +23,8 @@ from dumper.stored import Tensor
 from npu_core.formats import parse
 
 from .info import device_of
-from .metrics import Metrics, comparable, compare_arrays
+from .kinds import comparable
+from .metrics import Metrics, compare_arrays
 from .pairing import pair_values, partner_of
 
 FIRST, WORST = 8, 5

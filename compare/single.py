@@ -23,7 +23,8 @@ from dumper.stored import Tensor
 from .convert import safe, select
 from .elements import Table, Top, coordinates
 from .filtered import write_npy
-from .metrics import comparable, compare_arrays
+from .kinds import comparable
+from .metrics import compare_arrays
 from .options import SingleOp
 from .pairing import pair_values, partner_of
 from .sparse import coalesced, to_coalesce, whole_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -56,64 +56,74 @@ def can_stream(mine: Tensor, golden: Tensor) -> bool:
 class Streams:
     """The first `size` elements of two tensors that `can_stream`, as a Source."""
 
+    __slots__ = ("size", "_mine", "_golden", "_only", "_holder")
+
     def __init__(self, mine: Tensor, golden: Tensor, way: Way, size: int) -> None:
         self.size = size
-        self._sides = tuple(
-            _Side(tensor, prepare) for tensor, prepare in ((mine, way.mine), (golden, way.golden))
-        )
+        self._mine, self._golden = _Side(mine, way.mine), _Side(golden, way.golden)
+        self._only: list[Piece] = []  # all of it, where that is one piece
         self._holder: int | None = None  # the thread whose room has the elements
 
     @property
-    def parts(self) -> Sequence[Callable[[], Iterator[Piece]]]:
+    def parts(self) -> Sequence[Callable[[], Iterable[Piece]]]:
         """One that stays in memory, or several that threads may share out."""
-        if self.size * max(side.itemsize for side in self._sides) <= _KEPT:
+        if self.size <= PIECE:
+            return (self._whole,)
+        if self.size * max(self._mine.itemsize, self._golden.itemsize) <= _KEPT:
             return (self._kept,)
         starts = range(0, self.size, PART)
         return [partial(self._passing, start, min(start + PART, self.size)) for start in starts]
 
     def values(self, index: int) -> tuple[object, object]:
         """Both elements at a flat index, as Python numbers."""
-        if self._holder == threading.get_ident():
-            return tuple(
-                side.number(room[index * side.itemsize : (index + 1) * side.itemsize])
-                for room, side in zip(_rooms.sides, self._sides, strict=True)
-            )
-        return tuple(side.value(index) for side in self._sides)
+        sides = self._mine, self._golden
+        if self._holder != threading.get_ident():
+            return tuple(side.value(index) for side in sides)
+        mine, golden = self._rooms(index + 1)
+        return self._mine.number(mine[index:]), self._golden.number(golden[index:])
+
+    def _whole(self) -> list[Piece]:
+        if not self._only:
+            mine, golden = self._rooms(self.size)
+            self._mine.read(mine, 0)
+            self._golden.read(golden, 0)
+            self._only.append((0, self._mine.made(mine), self._golden.made(golden)))
+            self._holder = threading.get_ident()
+        return self._only
 
     def _kept(self) -> Iterator[Piece]:
         held = self._holder == threading.get_ident()
-        rooms = [
-            room[: self.size * side.itemsize].view(side.stored)
-            for room, side in zip(_rooms.sides, self._sides, strict=True)
-        ]
+        rooms = self._rooms(self.size)
         for start in range(0, self.size, PIECE):
-            pieces = [room[start : start + PIECE] for room in rooms]
-            if not held:
-                for side, piece in zip(self._sides, pieces, strict=True):
-                    side.read(piece, start)
-            yield (
-                start,
-                *(side.made(piece) for side, piece in zip(self._sides, pieces, strict=True)),
-            )
+            mine, golden = (room[start : start + PIECE] for room in rooms)
+            yield self._piece(start, mine, golden, read=not held)
         self._holder = threading.get_ident()
 
     def _passing(self, begin: int, end: int) -> Iterator[Piece]:
-        rooms = [
-            room[: PIECE * side.itemsize].view(side.stored)
-            for room, side in zip(_rooms.sides, self._sides, strict=True)
-        ]
+        rooms = self._rooms(PIECE)
         for start in range(begin, end, PIECE):
-            pieces = [room[: min(PIECE, end - start)] for room in rooms]
-            for side, piece in zip(self._sides, pieces, strict=True):
-                side.read(piece, start)
-            yield (
-                start,
-                *(side.made(piece) for side, piece in zip(self._sides, pieces, strict=True)),
-            )
+            mine, golden = (room[: end - start] for room in rooms)
+            yield self._piece(start, mine, golden, read=True)
+
+    def _piece(self, start: int, mine: np.ndarray, golden: np.ndarray, read: bool) -> Piece:
+        if read:
+            self._mine.read(mine, start)
+            self._golden.read(golden, start)
+        return start, self._mine.made(mine), self._golden.made(golden)
+
+    def _rooms(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """This thread's memory for so many elements of either side."""
+        mine, golden = _rooms.sides
+        return (
+            mine[: count * self._mine.itemsize].view(self._mine.stored),
+            golden[: count * self._golden.itemsize].view(self._golden.stored),
+        )
 
 
 class _Side:
     """One tensor: how its elements are read, and made what the loops read."""
+
+    __slots__ = ("stored", "itemsize", "read", "_tensor", "_bits_of", "_prepare")
 
     def __init__(self, tensor: Tensor, prepare: Prepare | None) -> None:
         self.stored = tensor.stored
@@ -137,8 +147,8 @@ class _Side:
         return self.number(found)
 
     def number(self, element: np.ndarray) -> bool | int | float:
-        """What the bytes of one stored element mean."""
-        bits = self._tensor.bits_of(element.view(self.stored))
+        """What the first of some stored elements means."""
+        bits = self._tensor.bits_of(element)
         if self._tensor.dtype == "bool":
             return bool(bits[0])
         value = dtypes.as_values(bits, self._tensor.dtype)[0]

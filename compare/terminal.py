@@ -15,16 +15,12 @@ from rich.text import Text
 
 from dumper.errors import printable
 from dumper.layout import DEVICE_NAMES
-from dumper.reader import Dump
 
 from .columns import element, number, shape_text, share
 from .engine import Row, Status
-from .origin import Gap, Origin, origin_of
-from .progress import console, with_progress, working
+from .origin import Gap, Origin
+from .progress import console
 from .summary import Summary
-
-__all__ = ["WIDE", "console", "show_gaps", "show_missing", "show_summary", "with_progress",
-           "working"]  # fmt: skip
 
 WIDE = 110  # columns
 _WIDEST = 150
@@ -51,11 +47,6 @@ def show_summary(mine: Origin, golden: Origin, summary: Summary) -> None:
     if summary.worst:
         out.print("rows that differ most:")
         out.print(_table(summary.worst, out))
-
-
-def show_gaps(title: str, dump: Dump) -> None:
-    """Say on stderr what is missing from an open file, as `show_missing` does."""
-    show_missing(title, origin_of(dump, None))
 
 
 def show_missing(title: str, origin: Origin) -> None:

@@ -81,6 +81,13 @@ def _absent(what: str, install: str) -> NoReturn:
     pytest.skip(message)
 
 
+@pytest.fixture
+def exact() -> Iterator[None]:
+    """The emulated npu in its `exact` profile."""
+    with npu_core.use("exact"):
+        yield
+
+
 @pytest.fixture(params=["cpu", "npu"])
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
     """Each device in turn; the emulated npu in its `exact` profile is bit-equal to the CPU."""

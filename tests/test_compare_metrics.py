@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from compare import metrics
-from compare.metrics import Metrics, comparable, compare_arrays
+from compare.kinds import comparable
+from compare.metrics import Metrics, compare_arrays
 
 L = np.longdouble
 NAN, INF = math.nan, math.inf

@@ -10,11 +10,6 @@ import pytest
 from chains import GOOD, chain, compare, equal_pair, run
 from dumps import dump, put
 
-from compare.cli import cli
-from compare.commands.compare import report
-
-cli.add_command(report)
-
 
 @pytest.fixture
 def pair(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from digits_resnet import Step
+from recorders import Ops
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 import npu_core
@@ -369,24 +370,12 @@ def test_plain_subclasses_are_stored(device: str, tmp_path: Path) -> None:
     assert records[-1][1]["mat2"].tolist() == [[1.0] * 3] * 3
 
 
-class Watching(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple = (), kwargs: Any = None
-    ) -> Any:
-        self.seen.append(str(func))
-        return func(*args, **(kwargs or {}))
-
-
 def test_the_users_own_modes_see_none_of_our_work(device: str, tmp_path: Path) -> None:
     seen = []
     for enabled in (False, True):
         x = torch.ones(3, 2, device=device).t()
         with (
-            Watching() as mode,
+            Ops() as mode,
             dumper(enabled=enabled, use_dump=True, dump_path=tmp_path / "x.h5"),
         ):
             (x * 2).sum()

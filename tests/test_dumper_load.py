@@ -27,10 +27,7 @@ DIRECTIONS = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(autouse=True)
-def exact() -> Any:
-    with npu_core.use("exact"):
-        yield
+pytestmark = pytest.mark.usefixtures("exact")
 
 
 def dump(path: Path, step: Any, views: str = "skip") -> Path:

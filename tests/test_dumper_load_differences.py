@@ -19,11 +19,7 @@ import npu_core
 from dumper import dumper, open_dump
 from dumper.tensors import bits_of
 
-
-@pytest.fixture(autouse=True)
-def exact() -> Any:
-    with npu_core.use("exact"):
-        yield
+pytestmark = pytest.mark.usefixtures("exact")
 
 
 def reasons(path: Path) -> list[tuple[str, str]]:

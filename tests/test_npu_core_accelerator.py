@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -13,10 +13,7 @@ import npu_core
 aten = torch.ops.aten
 
 
-@pytest.fixture(autouse=True)
-def exact() -> Iterator[None]:
-    with npu_core.use("exact"):
-        yield
+pytestmark = pytest.mark.usefixtures("exact")
 
 
 def test_fused_dropout_keeps_with_the_given_probability_and_scales() -> None:

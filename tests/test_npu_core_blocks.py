@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -19,10 +18,7 @@ Array = np.ndarray
 # a sum of 16 products is then exact in fp32 in any order, and the sum of the blocks is not.
 
 
-@pytest.fixture(autouse=True)
-def exact() -> Iterator[None]:
-    with npu_core.use("exact"):
-        yield
+pytestmark = pytest.mark.usefixtures("exact")
 
 
 @pytest.fixture(params=[None, 700, 1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -23,10 +22,7 @@ ADD = Pair("add", "forward", "float32")
 ALL = list(opinfo.pairs())
 
 
-@pytest.fixture(autouse=True)
-def exact() -> Iterator[None]:
-    with npu_core.use("exact"):
-        yield
+pytestmark = pytest.mark.usefixtures("exact")
 
 
 @pytest.mark.parametrize("start", range(0, 400, 50))

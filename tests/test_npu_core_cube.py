@@ -472,18 +472,3 @@ def test_a_convolutions_backward_notes_where_it_overflows() -> None:
     assert status.read() == 0
     assert run(NAN, [True, False, True]) == [0.0, 0.0]
     assert status.read() == CUBE | VECTOR
-
-
-def test_use_switches_for_good_or_for_a_block() -> None:
-    npu_core.use("910B")
-    assert npu_core.profile() == "910B"
-    with pytest.raises(KeyError), npu_core.use("910A"):
-        assert npu_core.profile() == "910A"
-        raise KeyError
-    assert npu_core.profile() == "910B"
-
-
-def test_an_unknown_profile_changes_nothing() -> None:
-    with pytest.raises(ValueError, match="unknown npu_core profile '910C'.*910A, 910B, exact"):
-        npu_core.use("910C")
-    assert npu_core.profile() == "exact"

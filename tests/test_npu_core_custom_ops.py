@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
+from formulas import close, random, softmax
 
 import npu_core
 from npu_core.ascend import torch_npu
 
-
-@pytest.fixture(autouse=True)
-def exact() -> Iterator[None]:
-    with npu_core.use("exact"):
-        yield
-
-
-def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype).npu()
-
-
-def close(ours: torch.Tensor, theirs: np.ndarray, tolerance: float = 1e-12) -> bool:
-    values = ours.detach().cpu().double().numpy()
-    return values.shape == theirs.shape and np.allclose(values, theirs, tolerance, tolerance)
-
-
-def softmax(x: np.ndarray) -> np.ndarray:
-    raised = np.exp(x - x.max(-1, keepdims=True))
-    return raised / raised.sum(-1, keepdims=True)
+pytestmark = pytest.mark.usefixtures("exact")
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

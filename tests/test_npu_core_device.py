@@ -6,21 +6,15 @@ import copy
 import io
 import pickle
 import threading
-from collections.abc import Iterator
 
 import pytest
 import torch
+from recorders import Calls, Ops
 from torch import nn
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import npu_core
 
-
-@pytest.fixture(autouse=True)
-def exact() -> Iterator[None]:
-    with npu_core.use("exact"):
-        yield
+pytestmark = pytest.mark.usefixtures("exact")
 
 
 # Tensors
@@ -318,26 +312,6 @@ def test_drawing_on_npu_leaves_the_cpu_stream_alone() -> None:
 
 
 # Under the user's modes
-
-
-class Ops(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.seen.append(str(func))
-        return func(*args, **(kwargs or {}))
-
-
-class Calls(TorchFunctionMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        self.seen.append(func.__name__)
-        return func(*args, **(kwargs or {}))
 
 
 def test_a_dispatch_mode_sees_the_ops_and_nothing_of_the_kernels() -> None:

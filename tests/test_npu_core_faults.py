@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator
 
 import pytest
 import torch
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from recorders import Calls, Ops
 
 import npu_core
 
-
-@pytest.fixture(autouse=True)
-def exact() -> Iterator[None]:
-    with npu_core.use("exact"):
-        yield
+pytestmark = pytest.mark.usefixtures("exact")
 
 
 EYE = torch.eye(2)
@@ -193,37 +187,13 @@ def test_threads_share_one_count() -> None:
     assert (fault.calls, fault.applied) == (100, list(range(1, 101, 7)))
 
 
-class Seen(TorchDispatchMode):
-    """The ops that a dispatch mode of the user sees."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ops: list[str] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.ops.append(str(func))
-        return func(*args, **(kwargs or {}))
-
-
-class SeenCalls(TorchFunctionMode):
-    """The functions that a function mode of the user sees."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[str] = []
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        self.calls.append(func.__name__)
-        return func(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize("kind", ["fp16_accumulation", "one_row_swapped", "saturate"])
 def test_what_a_fault_calls_is_seen_by_no_mode_of_the_user(kind: str) -> None:
     def seen() -> tuple[list[str], list[str]]:
         x = torch.arange(4.0, device="npu").reshape(2, 2)
-        with Seen() as ops, SeenCalls() as calls:
+        with Ops() as ops, Calls() as calls:
             torch.mm(x, x)
-        return ops.ops, calls.calls
+        return ops.seen, calls.seen
 
     sound = seen()
     with npu_core.fault("mm", kind) as fault:

@@ -8,7 +8,7 @@ other computations.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -21,10 +21,7 @@ import npu_core
 Results = dict[str, torch.Tensor]
 
 
-@pytest.fixture(autouse=True)
-def exact() -> Iterator[None]:
-    with npu_core.use("exact"):
-        yield
+pytestmark = pytest.mark.usefixtures("exact")
 
 
 class ResNet(nn.Module):

@@ -5,30 +5,17 @@ from __future__ import annotations
 import copy
 import math
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
+from formulas import close, random
 from torch import nn
 
-import npu_core
 from npu_core.ascend import torch_npu
 
-
-@pytest.fixture(autouse=True)
-def exact() -> Iterator[None]:
-    with npu_core.use("exact"):
-        yield
-
-
-def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype).npu()
-
-
-def close(ours: torch.Tensor, theirs: np.ndarray, tolerance: float = 1e-12) -> bool:
-    values = ours.detach().cpu().double().numpy()
-    return values.shape == theirs.shape and np.allclose(values, theirs, tolerance, tolerance)
+pytestmark = pytest.mark.usefixtures("exact")
 
 
 # Three steps of each against its formula

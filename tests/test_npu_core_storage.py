@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from recorders import Calls, Ops
 from torch import nn
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import npu_core
 from dumper import dumper, open_dump
@@ -242,26 +241,6 @@ def test_no_graph_is_made_where_none_is_asked_for() -> None:
         assert storage.get_format(storage.format_cast(matrix(), NZ)) == NZ
 
 
-class Ops(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.seen.append(str(func))
-        return func(*args, **(kwargs or {}))
-
-
-class Functions(TorchFunctionMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        self.seen.append(getattr(func, "__name__", str(func)))
-        return func(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize("grad", [False, True])
 def test_modes_see_one_op_and_nothing_below_it(grad: bool) -> None:
     x = matrix().requires_grad_(grad)
@@ -277,9 +256,9 @@ def test_modes_see_one_op_and_nothing_below_it(grad: bool) -> None:
         "npu.get_storage_size.default",
     ]
     x = matrix().requires_grad_(grad)
-    with Functions() as functions:
+    with Calls() as calls:
         torch.ops.npu.npu_format_cast(x, NZ)
-    assert len(functions.seen) == 1
+    assert len(calls.seen) == 1
 
 
 # Copies

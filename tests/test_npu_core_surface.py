@@ -17,10 +17,7 @@ import npu_core
 MEBI = 1 << 20
 
 
-@pytest.fixture(autouse=True)
-def exact() -> Iterator[None]:
-    with npu_core.use("exact"):
-        yield
+pytestmark = pytest.mark.usefixtures("exact")
 
 
 def ones(*shape: int) -> torch.Tensor:

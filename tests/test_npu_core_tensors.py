@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,13 +10,7 @@ import torch
 from oracle import Tensors, assert_same, each, gradient, on_both
 from torch import nn
 
-import npu_core
-
-
-@pytest.fixture(autouse=True)
-def exact() -> Iterator[None]:
-    with npu_core.use("exact"):
-        yield
+pytestmark = pytest.mark.usefixtures("exact")
 
 
 # Views: each shares memory, and is written through and differentiated through as on the CPU

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
 
@@ -18,13 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
-import npu_core
-
-
-@pytest.fixture(autouse=True)
-def exact() -> Iterator[None]:
-    with npu_core.use("exact"):
-        yield
+pytestmark = pytest.mark.usefixtures("exact")
 
 
 # Optimizers

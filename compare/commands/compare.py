@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from ..partial import Head, Partial
     from ..summary import Summary
 
-_FILES = (".npy", ".txt", ".pt", ".pth", ".safetensors")
-"""Endings of files of tensors that are no dumps."""
-
 
 class _Compare(click.Command):
     """A command that takes `-alg 0 3 5` as the original does: numbers that follow belong to it."""
@@ -147,7 +144,9 @@ def _are_no_dumps(mine: str, golden: str) -> bool:
     """Whether both are directories, or files whose endings say that they are no dumps."""
     if os.path.isdir(mine) and os.path.isdir(golden):
         return True
-    return all(Path(path).suffix.lower() in _FILES for path in (mine, golden))
+    from ..files import KINDS
+
+    return all(Path(path).suffix.lower() in KINDS for path in (mine, golden))
 
 
 def _left_over(folder: Path, head: Head) -> Partial | None:

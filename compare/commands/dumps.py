@@ -22,7 +22,9 @@ def convert(dump: str, out: str, kind: str, name: str | None, version: str) -> i
     """Write tensors of a dump to npy or txt files, one each."""
     from ..convert import WIDENED, check_sizes, estimate, is_widened, select, tensors_of
     from ..convert import convert as convert_all
-    from ..terminal import show_gaps, with_progress
+    from ..origin import origin_of
+    from ..progress import with_progress
+    from ..terminal import show_missing
     from ..whole import folder_with_room
 
     if name is not None and not name.strip("/"):
@@ -30,7 +32,7 @@ def convert(dump: str, out: str, kind: str, name: str | None, version: str) -> i
     with opening(dump) as opened:
         if not opened.records:
             raise no_records(opened)
-        show_gaps("dump", opened)
+        show_missing("dump", origin_of(opened, None))
         tensors, damaged = check_sizes(tensors_of(select(opened, name)))
         for error in damaged:
             complain(str(error))

@@ -32,9 +32,9 @@ def compare_paths(mine: str, golden: str, out: str, exit_zero: bool) -> int:
     """
     from ..filepairs import rows_of_files, rows_of_folders
     from ..filereport import show_pair, show_rows, write_pair
+    from ..progress import with_progress
     from ..result import result_file
     from ..summary import Summary
-    from ..terminal import with_progress
 
     left, right = Path(mine), Path(golden)
     folders = [_is_folder(path) for path in (left, right)]
