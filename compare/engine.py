@@ -9,6 +9,7 @@ in older files its IR does.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections import deque
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +29,7 @@ from dumper.reader import Dump
 from dumper.stored import Argument, Tensor
 
 from .custom import Custom
+from .forks import Forks, can_fork
 from .kinds import comparable, way
 from .metrics import Metrics, compare_arrays, metrics_of
 from .pairing import Pair, pair
@@ -120,7 +123,14 @@ class _Known:
 def compare_dumps(mine: Dump, golden: Dump, options: Options = Options()) -> Iterator[Row]:
     """Compare everything that pairs, in the order of my seqids; unpaired things have rows too."""
     known = _Known(options, (_unwritten(mine), _unwritten(golden)))
-    pairs = _after(pairs_of(mine, golden), options.skip, known)
+    with contextlib.ExitStack() as stack:
+        forks = None
+        if can_fork(sum(len(record.inputs) + len(record.outputs) for record in mine.records)):
+            forks = stack.enter_context(Forks(partial(_measured, mine, golden, known)))
+        yield from _rows(_after(pairs_of(mine, golden), options.skip, known), known, forks)
+
+
+def _rows(pairs: Iterator[Pair], known: _Known, forks: Forks | None) -> Iterator[Row]:
     pool = ThreadPoolExecutor(os.cpu_count())  # reading and the loops release the GIL
     waiting: deque[tuple[Pair | Future[Row | None], int]] = deque()
     in_use = 0
@@ -131,6 +141,8 @@ def compare_dumps(mine: Dump, golden: Dump, options: Options = Options()) -> Ite
         in_use -= cost
         if isinstance(item, Future):
             row = item.result()
+        elif forks and _is_for_forks(item, known):
+            row = _row(item, known, measured=forks.next())
         else:
             row = _row(item, known, pool.map if _is_huge(item) else map)
         if row is not None:
@@ -138,7 +150,7 @@ def compare_dumps(mine: Dump, golden: Dump, options: Options = Options()) -> Ite
 
     try:
         for found in pairs:
-            small, cost = _is_small(found), _cost(found, options)
+            small, cost = _is_small(found), _cost(found, known.options)
             while waiting and (len(waiting) > _AHEAD or cost and in_use + cost > BUDGET):
                 yield from oldest()
             in_use += cost
@@ -161,6 +173,34 @@ def pairs_of(mine: Dump, golden: Dump) -> Iterator[Pair]:
         omitted=(mine.omitted, golden.omitted),
         complete=mine.finished is not None and golden.finished is not None,
     )
+
+
+def _is_for_forks(found: Pair, known: _Known) -> bool:
+    """Whether a pair is measured by a forked process, which must not call HDF5."""
+    return (
+        _tensors(found)
+        and _is_small(found)
+        and found.mine.is_plain
+        and found.golden.is_plain
+        and found.mine.shape == found.golden.shape
+        and comparable(found.mine.dtype, found.golden.dtype)
+        and can_stream(found.mine, found.golden)
+        and not known.options.custom
+    )
+
+
+def _measured(
+    mine: Dump, golden: Dump, known: _Known, is_mine: Callable[[int], bool]
+) -> Iterator[_Measured | None]:
+    """What a forked process does: the numbers of its share; None where there is something to say,
+    which the parent finds out for itself."""
+    pairs = _after(pairs_of(mine, golden), known.options.skip, known)
+    for count, found in enumerate(each for each in pairs if _is_for_forks(each, known)):
+        if is_mine(count):
+            try:
+                yield _measure(found.mine, found.golden, known, map)
+            except (DumpError, MemoryError):
+                yield None
 
 
 def _after(pairs: Iterator[Pair], skip: int, known: _Known) -> Iterator[Pair]:
@@ -209,8 +249,13 @@ def _unwritten(dump: Dump) -> set[int]:
     return {tensor.address for record in made for tensor in record.outputs}
 
 
-def _row(found: Pair, known: _Known, spread: Callable = map) -> Row | None:
-    """The row of a pair; None for equal arguments. spread: maps a function over parts of a pair."""
+def _row(
+    found: Pair, known: _Known, spread: Callable = map, measured: _Measured | None = None
+) -> Row | None:
+    """The row of a pair; None for equal arguments.
+
+    spread: maps a function over parts of a pair. measured: its numbers, where they are known.
+    """
     mine, golden, record = found.mine, found.golden, found.record
 
     def row(
@@ -259,7 +304,7 @@ def _row(found: Pair, known: _Known, spread: Callable = map) -> Row | None:
                 )
                 return row(Status.INCOMPARABLE, reason, claims=claims)
             measured = _measure_arrays(a, b, known.options)
-        else:
+        elif measured is None:
             measured = _measure(mine, golden, known, spread)
     except DumpError as error:
         reason = f"{error.what}: {error.where}"

@@ -61,11 +61,13 @@ class Program(click.Group):
 
 
 def say(text: str) -> None:
+    """Print a line on stdout."""
     # click would put a UTF-8 writer of its own over an ASCII console
     click.echo(text, file=sys.stdout)
 
 
 def complain(block: str) -> None:
+    """Print an error on stderr."""
     click.echo(f"msaccucmp: error: {block}", file=sys.stderr)
 
 
@@ -96,7 +98,20 @@ def _unexpected(error: Exception) -> str:
     return str(DumpError(what, place, "please report this, with the command that you gave"))
 
 
+def ready_loops() -> None:
+    """Have the compiled loops at hand; where they must be compiled first, say why it takes long."""
+    from .native import is_ready, loops
+    from .progress import working
+
+    if is_ready():
+        loops()
+    else:
+        with working("compiling for this processor, which is kept for the next time"):
+            loops()
+
+
 def opening(path: str) -> Dump:
+    """Open a dump, and show it where that takes long."""
     from dumper.reader import open_dump
 
     from .progress import working
@@ -106,6 +121,7 @@ def opening(path: str) -> Dump:
 
 
 def no_records(dump: Dump) -> DumpError:
+    """What to say of a file in which nothing was found."""
     seen = f"; {dump.skipped[0][0]}: {dump.skipped[0][1]}" if dump.skipped else ""
     return DumpError(
         f"there is no record in this file{seen}",

@@ -21,7 +21,7 @@ _SMALL_HEAP = 512
 _MANY_NAMES = 10_000
 _tree = struct.Struct("<4sBBHQQ")
 _leaf = struct.Struct("<4sBBH24xQ")
-_A_LEAF = (b"TREE", 0, 0, 1)
+_A_LEAF = [b"TREE", 0, 0, 1]
 _heap = struct.Struct("<5s3xQQQ")
 _HEAP = b"HEAP\0"
 _node = struct.Struct("<4sBBH")
@@ -81,7 +81,7 @@ class SymbolTables:
         cannot be what they should be.
         """
         *found, node = _leaf.unpack_from(*self._window.around(tree))
-        nodes = [node] if found == [*_A_LEAF] else _leaves(self._window, tree)
+        nodes = [node] if found == _A_LEAF else _leaves(self._window, tree)
         piece, at = self._window.around(heap)
         signature, size, _, data = _heap.unpack_from(piece, at)
         if signature != _HEAP or size > 1 << 32:

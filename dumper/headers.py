@@ -16,7 +16,18 @@ from h5py import h5d
 
 from .facts import Facts, facts_in, lies_as, stored_type
 from .groups import Link, SymbolTables, link_of, links_in
-from .messages import CONTINUATION, HAS_TIMES, LAYOUT, LINK, LINKS, TIME, Header, Message, header_at
+from .messages import (
+    CONTINUATION,
+    HAS_TIMES,
+    LAYOUT,
+    LINK,
+    LINKS,
+    SYMBOL_TABLE,
+    TIME,
+    Header,
+    Message,
+    header_at,
+)
 from .window import AHEAD, Window
 
 Claims = TypeVar("Claims")
@@ -26,7 +37,7 @@ _UNREADABLE = (struct.error, IndexError, ValueError, OSError, OverflowError)
 
 _MANY_TYPES = 1000
 _MANY_FORMS = 16  # of one beginning
-_MANY_KINDS = 10_000
+_MUCH = 8 << 20  # bytes of headers that are known
 
 _DIFFERS = {CONTINUATION: (0, "Q"), TIME: (4, "I"), LINKS: (1, "I"), LAYOUT: (2, "Q")}
 """Where in a message that is which differs within a kind. LAYOUT: of elements in one piece."""
@@ -36,7 +47,7 @@ _LINKS_1, _TIMES_2 = [(4, "I")], [(6, "Q"), (14, "Q")]
 """Where that is ahead of the messages: in a header of version 1, and in one with times."""
 
 _GROUP = struct.Struct("<BxH4xI4xHH4xQQ")
-_GROUP_AS_EVER = (1, 1, 24, 0x11, 16)
+_GROUP_AS_EVER = [1, 1, 24, SYMBOL_TABLE, 16]
 """A group of HDF5's first format, whose header is one message and no more."""
 
 
@@ -51,7 +62,7 @@ class Headers(Generic[Claims]):
         self._tables = SymbolTables(window)
         self._types: dict[bytes, tuple] = {}
         self._forms: dict[bytes, list[_Form]] = {}
-        self._kinds = 0
+        self._kept = 0
 
     def at(self, address: int) -> tuple[Claims, int | None] | list[Link] | None:
         """The links of the group at an address, or the claims of the dataset and where its elements
@@ -63,7 +74,7 @@ class Headers(Generic[Claims]):
             piece, at = self._window.around(address)
             if piece[at : at + 4] == b"\1\0\1\0":
                 *head, tree, heap = _GROUP.unpack_from(piece, at)
-                if head == [*_GROUP_AS_EVER]:
+                if head == _GROUP_AS_EVER:
                     return self._tables.links(tree, heap)
             beginning = _beginning(piece, at)
             for form in self._forms.get(beginning, ()):
@@ -119,10 +130,11 @@ class Headers(Generic[Claims]):
         if cut is None:
             return
         form, links, elements = cut
-        self._kinds += 1
-        if self._kinds > _MANY_KINDS:
+        size = sum(size for _, size in header.parts)
+        self._kept += size
+        if self._kept > _MUCH:
             self._forms.clear()
-            self._kinds = 1
+            self._kept = size
         forms = self._forms.setdefault(beginning, [])
         same = next((known for known in forms if known.cuts == form.cuts), form)
         if same is form:

@@ -379,6 +379,8 @@ class JournaledReader(io.RawIOBase):
     def readinto(self, buffer: memoryview) -> int:
         view = memoryview(buffer).cast("B")
         view = view[: max(0, min(len(view), self._length - self._at))]
+        if not view:  # behind the end, and maybe where no file can reach
+            return 0
         stored = os.pread(self._file.fileno(), len(view), self._at)
         view[: len(stored)] = stored
         _overlay(view, self._at, self._pages)

@@ -34,12 +34,13 @@ from .window import Window
 _FALLBACK = "run the dump again; what was recorded before the damage cannot be read"
 
 
-def open_dump(path: str | os.PathLike) -> Dump:
+def open_dump(path: str | os.PathLike, *, checked: bool = False) -> Dump:
     """Open a dump for reading and list its records.
 
     path: any HDF5 file, whatever its ending; the journal of a killed writer beside it is read
-    through. Raises DumpError when there is no such file, when it is no whole HDF5 file, when it is
-    locked or may not be read. Close the result, or use it in `with`.
+    through. checked: HDF5 reads all groups and headers, which takes some times as long and finds
+    what is wrong with their checksums. Raises DumpError when there is no such file, when it is no
+    whole HDF5 file, when it is locked or may not be read. Close the result, or use it in `with`.
     """
     path = Path(path)
     length, pages = _journal(path)
@@ -55,7 +56,7 @@ def open_dump(path: str | os.PathLike) -> Dump:
         raise explain_open(path, error) from None
     # The journal's pages are not in the file yet, a user block shifts every address, and Windows
     # has no preadv.
-    plain = not pages and has_plain_addresses(path) and hasattr(os, "preadv")
+    plain = not (pages or checked) and has_plain_addresses(path) and hasattr(os, "preadv")
     window = Window(path) if plain else None
     try:
         with _uncollected():

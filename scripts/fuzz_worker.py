@@ -119,7 +119,7 @@ def commands(dice: random.Random, bad: str, good: str, record: str) -> list[list
         ["convert", "-d", bad, "-out", "out", "-t", kind],
     ]
     if dice.random() < 0.3:
-        flags = dice.choice(([], ["-f", "soft"], ["-f", "ext"], ["-f", "allflags"]))
+        flags = dice.choice(([], ["-f", "soft"], ["-f", "noattr"]))  # ext follows links on purpose
         found.append(
             ["h5copy", "-p", "-i", bad, "-o", "out/copy.h5", "-s", record, "-d", "/a", *flags]
         )

@@ -4,11 +4,13 @@ printed or written."""
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import os
 import re
 import tracemalloc
+import zlib
 from pathlib import Path
 
 import h5py
@@ -16,10 +18,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from dumps import dump, put
+from fuzz_seeds import PAGE, journal
 from h5py import h5a, h5d, h5g, h5s, h5t
 
 from compare.cli import cli
 from dumper.errors import printable
+from dumper.journal import JournaledReader
 
 PEAK = 64 << 20  # bytes that Python and numpy may hold at once; the files are of some kilobytes
 SECRET = np.float32(1234577.0)
@@ -264,3 +268,60 @@ def test_texts_of_the_index_are_data(golden, text):
         done = bounded(*arguments)
         assert done.exit_code in (0, 1, 2) and "unexpected" not in done.output, done.output
         assert_inert(done)
+
+
+def journaled(path: Path, before: int, after: int, page: int) -> None:
+    """Damage the file's first page and put what it was into a journal, as a killed flush leaves it.
+
+    before, after: lengths of the file that the journal claims. page: the number that it claims.
+    """
+    data = path.read_bytes()
+    path.write_bytes(data[:64] + bytes(64) + data[128:])
+    was = zlib.crc32(path.read_bytes()[:PAGE])
+    journal(path, before, after, [(page, was, data[:PAGE])])
+
+
+def test_a_journal_is_read_through(golden):
+    with h5py.File(golden, "r+") as file:
+        put(file, "_torch_dumper/0/index", np.frombuffer(text := b"{}\n", "u1"), kind=110)
+        file.attrs["IndexDigest"] = f"sha256:{hashlib.sha256(text).hexdigest()}"
+        file.attrs["Finished"] = np.int32(1)
+    size = golden.stat().st_size
+    journaled(golden, size, size, 0)
+    done = run("info", golden, "--verify")
+    assert done.exit_code == 0 and "whole: 2 records, 3 datasets checked" in done.stdout
+    os.remove(f"{golden}.journal")
+    assert run("info", golden, "--verify").exit_code == 2
+
+
+@pytest.mark.parametrize("claim", [2**40, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("what", ["before", "after", "page"])
+def test_a_journal_that_lies_is_none(golden, what, claim):
+    size = golden.stat().st_size
+    claims = {"before": size, "after": size, "page": 0}
+    if what == "before":  # which alone says nothing false of the first page
+        claims["page"] = claim // PAGE - 1
+    journaled(golden, **claims | {what: claim})
+    for more in ((), ("--verify",)):
+        done = bounded("info", golden, *more)
+        assert done.exit_code == 2 and "unexpected" not in done.stderr
+        assert done.stderr.startswith("msaccucmp: error: ")
+
+
+@pytest.mark.parametrize("at", [0, 100, 2**63, 2**64 - 8])
+def test_nothing_is_read_behind_the_end_that_a_journal_claims(golden, at):
+    reader = JournaledReader(str(golden), 100, {})
+    reader.seek(at)
+    assert reader.read(8) == (golden.read_bytes()[:8] if at == 0 else b"")
+
+
+@pytest.mark.parametrize("elsewhere", [external, virtual])
+def test_an_index_in_another_file_is_not_read(golden, elsewhere):
+    with h5py.File(golden, "r+") as file:
+        elsewhere(file, "_torch_dumper/0/index")
+        file["_torch_dumper/0/index"].attrs["Type"] = np.int32(110)
+        digest = hashlib.sha256(np.full(4, SECRET).tobytes()).hexdigest()
+        file.attrs["IndexDigest"] = f"sha256:{digest}"  # true if the other file were read
+    done = run("info", golden, "--verify")
+    assert done.exit_code == 1
+    assert "/_torch_dumper/0/index: the index cannot be read" in done.stdout

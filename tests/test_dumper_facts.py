@@ -224,19 +224,81 @@ def test_bytes_that_are_no_group_say_nothing(tmp_path_factory, libver, data):
     window.close()
 
 
-def test_a_tree_that_leads_to_one_node_twice(tmp_path):
-    """Thirty levels of that would be 2 ** 30 ways down; HDF5 would take them all."""
-    with h5py.File(tmp_path / "d.h5", "w") as file:
+def symbol_table(path, count):
+    """(content, address of the group, of its tree, of its names) of a group with long names."""
+    with h5py.File(path, "w") as file:
         group = file.create_group("x")
-        for i in range(40):
-            group.create_group(f"name{i:02}")
+        for i in range(count):
+            group.create_group(f"name{i:04}")
         address = h5py.h5o.get_info(group.id).addr
-    content = bytearray((tmp_path / "d.h5").read_bytes())
-    tree = int.from_bytes(content[address + 24 : address + 32], "little")
-    assert content[tree : tree + 4] == b"TREE"
+    content = bytearray(path.read_bytes())
+    tree, heap = (int.from_bytes(content[address + k :][:8], "little") for k in (24, 32))
+    assert content[tree : tree + 4] == b"TREE" and content[heap : heap + 4] == b"HEAP"
+    return content, address, tree, int.from_bytes(content[heap + 24 : heap + 32], "little")
+
+
+def asked(path, content, address):
+    path.write_bytes(content)
+    headers, window = headers_of(path)
+    try:
+        return headers.at(address)
+    finally:
+        window.close()
+
+
+@pytest.mark.parametrize("count", [40, 600])
+def test_a_tree_that_leads_to_one_node_twice(tmp_path, count):
+    """Thirty levels of that would be 2 ** 30 ways down; HDF5 would take them all."""
+    content, address, tree, _ = symbol_table(tmp_path / "d.h5", count)
+    assert len(asked(tmp_path / "d.h5", content, address)) == count
+    assert content[tree + 5] == (0 if count == 40 else 1)  # its height
     content[tree + 48 : tree + 56] = content[tree + 32 : tree + 40]
-    (tmp_path / "d.h5").write_bytes(content)
-    headers, window = headers_of(tmp_path / "d.h5")
     with pytest.raises(Tangle):
-        headers.at(address)
-    window.close()
+        asked(tmp_path / "d.h5", content, address)
+
+
+@pytest.mark.parametrize(
+    ("name", "can_be"),
+    [
+        (b"name0007", True), (b"name9", True), (b"name9/03", False), (b"name0006", False),
+        (b"name0001", False), (b"", False),
+    ],
+)  # fmt: skip
+def test_names_that_no_group_has(tmp_path, name, can_be):
+    """In the place of the last one: a path, a name twice, names in disorder."""
+    content, address, _, names = symbol_table(tmp_path / "d.h5", 8)
+    at = content.index(b"name0007", names)
+    content[at : at + 8] = name.ljust(8, b"\0")
+    found = asked(tmp_path / "d.h5", content, address)
+    assert (found is not None) is can_be
+    assert found is None or found[-1].name == name
+
+
+def test_names_within_names(tmp_path):
+    """A heap of one long name is not read as the many that end as it does."""
+    content, address, tree, names = symbol_table(tmp_path / "d.h5", 8)
+    node = int.from_bytes(content[tree + 32 : tree + 40], "little")
+    content[names : names + 88] = bytes(range(48, 127)).ljust(88, b"\0")
+    for first, names_fit in ((0, False), (70, True)):
+        for i in range(8):
+            at = node + 8 + 40 * i
+            content[at : at + 8] = (first + i).to_bytes(8, "little")
+        found = asked(tmp_path / "d.h5", content, address)
+        assert (found is not None) is names_fit
+
+
+@pytest.mark.parametrize("libver", ["earliest", ("v108", "v110")], ids=str)
+def test_a_kind_is_read_once(tmp_path, libver):
+    """Or a few times, where HDF5 left something else in the gaps of a header."""
+    with h5py.File(tmp_path / "d.h5", "w", libver=libver) as file:
+        more = {"LiveStride": np.arange(40), "TorchDType": np.bytes_(b"float32")}
+        made = [put(file, f"x{i}", np.full(4, i, "f4"), **more) for i in range(60)]
+        file["y"] = made[0]
+        addresses = [h5py.h5o.get_info(data.id).addr for data in made]
+        file.flush()
+        window, read = Window(tmp_path / "d.h5"), []
+        headers = Headers(window, lambda facts: read.append(facts) or facts)
+        headers.learn(addresses[0], made[0].id)
+        begins = {headers.at(address)[1] for address in addresses}
+        window.close()
+    assert len(begins) == 60 and len(read) < 10

@@ -129,7 +129,6 @@ def test_the_module_can_be_imported_by_name() -> None:
         (lambda: setattr(torch.npu.conv, "allow_hf32", False), "ALLOW_CONV_HF32", "disable"),
         (lambda: setattr(torch.npu.matmul, "allow_hf32", True), "ALLOW_MATMUL_HF32", "enable"),
     ],
-    ids=str,
 )  # fmt: skip
 def test_switches_set_their_option(setter: Callable[[], None], key: str, value: str) -> None:
     setter()

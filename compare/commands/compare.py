@@ -11,7 +11,7 @@ import click
 from dumper.errors import DumpError, printable
 
 from ..options import After, Asked, instead, note, original_options
-from ..program import TROUBLE, no_records, opening, say
+from ..program import TROUBLE, no_records, opening, ready_loops, say
 
 if TYPE_CHECKING:
     from ..partial import Head, Partial
@@ -91,6 +91,7 @@ def compare(
         status = instead(asked, left, right, Path(out))
         if status is not None:
             return 0 if exit_zero and status != TROUBLE else status
+        ready_loops()
         partial = _left_over(Path(out), head) if resume else None
         options = Options(columns.divergence, asked.first, custom)
         after = After(asked)

@@ -12,7 +12,7 @@ import click
 
 from dumper.errors import DumpError, printable
 
-from ..program import say
+from ..program import ready_loops, say
 
 
 @click.command("file_compare")
@@ -46,6 +46,7 @@ def compare_paths(mine: str, golden: str, out: str, exit_zero: bool) -> int:
             "one is a directory and the other is a file", f"{mine} and {golden}",
             "name two files, or two directories",
         )  # fmt: skip
+    ready_loops()
     find = rows_of_folders if folders[0] else rows_of_files
     count, rows = find(left, right)
     summary = Summary()

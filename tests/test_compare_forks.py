@@ -1,0 +1,143 @@
+"""Small pairs measured by other processes: the same rows, whatever happens to those."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from dumps import dump, put
+
+from compare import engine, forks
+from compare.engine import Options, compare_dumps
+from dumper.reader import open_dump
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """Small tensors of many kinds, some that forks cannot have, and some that cannot be read."""
+    random = np.random.default_rng(0)
+    paths = tmp_path / "m.h5", tmp_path / "g.h5"
+    for path in paths:
+        with h5py.File(path, "w") as file:
+            for i in range(40):
+                for dtype in ("f4", "f2", "i1", "i8", "f8", "c8"):
+                    put(file, f"op{i % 3}/{i}/output/{dtype}", random.normal(0, 9, i).astype(dtype))
+                put(file, f"op{i % 3}/{i}/input/n", np.int64(i % 5), kind=3)
+            put(file, "large/41/output/x", random.normal(0, 1, 1 << 17))
+            packed = file.create_dataset(
+                "packed/42/output/x", data=random.normal(0, 1, 64), chunks=(8,), compression="gzip"
+            )
+            for name, value in (("Type", 0), ("DataType", 11), ("DeviceType", 0)):
+                packed.attrs[name] = np.int32(value)
+            put(file, "shapes/43/output/x", np.zeros(3 if path == paths[0] else 4, "f4"))
+    return paths
+
+
+def rows(paths, **options) -> list:
+    with open_dump(paths[0]) as mine, open_dump(paths[1]) as golden:
+        return list(map(repr, compare_dumps(mine, golden, Options(**options))))
+
+
+@pytest.fixture
+def alone(pair) -> list:
+    assert not forks.can_fork(len(rows(pair)))
+    return rows(pair)
+
+
+@pytest.fixture
+def forking(alone, monkeypatch) -> list:
+    """What `Forks` were made of from now on."""
+    made = []
+
+    class Watched(forks.Forks):
+        def __init__(self, work):
+            super().__init__(work)
+            made.append(self)
+
+    monkeypatch.setattr(forks, "WORTH", 1)
+    monkeypatch.setattr(forks, "SHARE", 3)
+    monkeypatch.setattr(forks.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(engine, "Forks", Watched)
+    return made
+
+
+def test_the_rows_are_the_same(pair, alone, forking):
+    assert rows(pair) == alone
+    assert len(forking) == 1
+
+
+@pytest.mark.parametrize("skip", [1, 2, 3, 100, 10_000])
+def test_known_rows_are_left_out(pair, alone, forking, skip):
+    assert rows(pair, skip=skip) == alone[skip:]
+
+
+@pytest.mark.parametrize("options", [{"divergence": False}, {"first": 5}])
+def test_options_reach_them(pair, forking, monkeypatch, options):
+    found = rows(pair, **options)
+    monkeypatch.setattr(forks, "WORTH", 10**9)
+    assert found == rows(pair, **options)
+    assert len(forking) == 1
+
+
+def test_a_process_that_dies_is_done_without(pair, alone, forking):
+    with open_dump(pair[0]) as mine, open_dump(pair[1]) as golden:
+        found = compare_dumps(mine, golden)
+        first = repr(next(found))
+        for child in forking[0]._children:
+            os.kill(child, signal.SIGKILL)
+        assert [first, *map(repr, found)] == alone
+
+
+def test_no_process_is_left(pair, forking):
+    with open_dump(pair[0]) as mine, open_dump(pair[1]) as golden:
+        found = compare_dumps(mine, golden)
+        next(found)
+        children = list(forking[0]._children)
+        found.close()
+    for child in children:
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)
+
+
+def test_they_end_with_their_parent(pair, tmp_path):
+    code = (
+        "import os, sys, time\n"
+        "from compare import engine, forks\n"
+        "from dumper.reader import open_dump\n"
+        "forks.WORTH, forks.SHARE = 1, 1\n"
+        "engine.os.cpu_count = lambda: 4\n"
+        "mine, golden = map(open_dump, sys.argv[1:])\n"
+        "rows = engine.compare_dumps(mine, golden)\n"
+        "next(rows)\n"
+        "print(*open(f'/proc/{os.getpid()}/task/{os.getpid()}/children').read().split())\n"
+        "sys.stdout.flush(); time.sleep(60)\n"
+    )
+    # so much that it does not fit into a pipe
+    tensors = {f"op/{i}/output/x": np.full(3, i, "f4") for i in range(3000)}
+    paths = [dump(tmp_path / name, tensors) for name in ("a.h5", "b.h5")]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, *paths], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    children = [int(child) for child in parent.stdout.readline().split()]
+    assert len(children) == 3
+    parent.kill()
+    parent.wait()
+    until = time.monotonic() + 30
+    while any(Path(f"/proc/{child}").exists() and not _is_zombie(child) for child in children):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def _is_zombie(child: int) -> bool:
+    try:
+        return Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
