@@ -167,52 +167,57 @@ def _finish(
 ) -> Metrics:
     sums, counts = found.sums, found.counts
     scale_x, scale_y, scale_d, scale_r = found.scales
-    n = sums[at.X]
-    common = {
-        "exact": counts[at.EQUAL] / size if size else 1.0,
-        "size": size,
-        "same_nonfinite": counts[at.SAME],
-        "mine_nonfinite": counts[at.MINE],
-        "golden_nonfinite": counts[at.GOLDEN],
-        "other_nonfinite": counts[at.OTHER],
-        "nan": tuple(counts[at.NAN_MINE : at.NAN_BOTH + 1]),
-        "infinite": tuple(counts[at.INF_MINE : at.INF_BOTH + 1]),
-        "ulp": ulp,
-        "worst": worst,
-        "reach": _reach(found),
-        "mine": _spread(found, at.X, at.ASIDE_X, at.X_NAN, scale_x),
-        "golden": _spread(found, at.Y, at.ASIDE_Y, at.Y_NAN, scale_y),
-    }
+    n = sums[at.X] or 1.0
     if counts[at.MINE] or counts[at.GOLDEN] or counts[at.OTHER]:
         bad = math.nan if counts[at.UNLIKE_NAN] else math.inf
-        return Metrics(
-            cosine=math.nan, max_absolute=bad, accumulated_relative=bad, relative_euclidean=bad,
-            kullback_leibler=math.nan if divergence else None, mean_absolute=bad,
-            root_mean_square=bad, max_relative=bad, mean_relative=bad, **common,
-        )  # fmt: skip
-    norm_x, norm_y, norm_d = (math.sqrt(sums[i]) for i in (at.XX, at.YY, at.DD))
-    cosine: float | None = None
-    if norm_x > 0 and norm_y > 0:
-        cosine = max(-1.0, min(1.0, sums[at.XY] / norm_x / norm_y))
-    elif norm_x == norm_y:
-        cosine = 1.0
-    if norm_y > 0:
-        relative_euclidean = norm_d / norm_y * (scale_y / scale_d)
+        cosine: float | None = math.nan
+        max_absolute = total_relative = euclidean = absolute = square = max_relative = bad
+        mean_relative, distance = bad, math.nan
     else:
-        relative_euclidean = 1.0 if norm_d > 0 else 0.0
-    n = n or 1.0
-    p, q, total = found.shares
+        norm_x, norm_y, norm_d = (math.sqrt(sums[i]) for i in (at.XX, at.YY, at.DD))
+        cosine = None
+        if norm_x > 0 and norm_y > 0:
+            cosine = max(-1.0, min(1.0, sums[at.XY] / norm_x / norm_y))
+        elif norm_x == norm_y:
+            cosine = 1.0
+        if norm_y > 0:
+            euclidean = norm_d / norm_y * (scale_y / scale_d)
+        else:
+            euclidean = 1.0 if norm_d > 0 else 0.0
+        max_absolute = sums[at.MAX_D] / scale_d
+        total_relative = sums[at.R] / scale_r
+        absolute = sums[at.D] / n / scale_d
+        square = norm_d / math.sqrt(n) / scale_d
+        max_relative = sums[at.MAX_R] / scale_r
+        mean_relative = sums[at.R] / n / scale_r
+        distance = _divergence(*found.shares)
+    # by position: there are many small tensors, and a dictionary takes longer than the rest
     return Metrics(
-        cosine=cosine,
-        max_absolute=sums[at.MAX_D] / scale_d,
-        accumulated_relative=sums[at.R] / scale_r,
-        relative_euclidean=relative_euclidean,
-        kullback_leibler=_divergence(p, q, total) if divergence else None,
-        mean_absolute=sums[at.D] / n / scale_d,
-        root_mean_square=norm_d / math.sqrt(n) / scale_d,
-        max_relative=sums[at.MAX_R] / scale_r,
-        mean_relative=sums[at.R] / n / scale_r,
-        **common,
+        cosine,
+        max_absolute,
+        total_relative,
+        euclidean,
+        distance if divergence else None,
+        _spread(found, at.X, at.ASIDE_X, at.X_NAN, scale_x),
+        _spread(found, at.Y, at.ASIDE_Y, at.Y_NAN, scale_y),
+        absolute,
+        square,
+        max_relative,
+        mean_relative,
+        counts[at.EQUAL] / size if size else 1.0,
+        size,
+        counts[at.SAME],
+        counts[at.MINE],
+        counts[at.GOLDEN],
+        counts[at.OTHER],
+        tuple(counts[at.NAN_MINE : at.NAN_BOTH + 1]),
+        tuple(counts[at.INF_MINE : at.INF_BOTH + 1]),
+        ulp,
+        worst,
+        (
+            _reach(found, at.MIN_X, at.REACH_X, at.INF_MINE, scale_x),
+            _reach(found, at.MIN_Y, at.REACH_Y, at.INF_GOLDEN, scale_y),
+        ),
     )
 
 
@@ -229,23 +234,19 @@ def _spread(found: Sums, pairs: int, aside: int, odd: int, scale: float) -> tupl
         return math.nan, math.nan
     if positive or negative:
         return (math.inf if positive else -math.inf), math.nan
-    count, mean, squares = merged(found.sums[pairs : pairs + 3], found.sums[aside : aside + 3])
+    spread = found.sums[pairs : pairs + 3]
+    if found.sums[aside]:
+        spread = merged(spread, found.sums[aside : aside + 3])
+    count, mean, squares = spread
     if not count:
         return math.nan, math.nan
     return mean / scale, math.sqrt(squares / count) / scale
 
 
-def _reach(found: Sums) -> tuple[float, float]:
-    """Greatest magnitude of each side."""
+def _reach(found: Sums, low: int, aside: int, own: int, scale: float) -> float:
+    """Greatest magnitude of one side; its maximum follows its minimum `low`."""
     sums, counts = found.sums, found.counts
-    reach = []
-    for low, high, aside, own, scale in (
-        (at.MIN_X, at.MAX_X, at.REACH_X, at.INF_MINE, found.scales[0]),
-        (at.MIN_Y, at.MAX_Y, at.REACH_Y, at.INF_GOLDEN, found.scales[1]),
-    ):
-        if counts[own] or counts[at.INF_BOTH]:
-            reach.append(math.inf)
-        else:
-            pairs = max(abs(sums[low]), abs(sums[high])) / scale if sums[at.X] else 0.0
-            reach.append(max(pairs, sums[aside]))
-    return tuple(reach)
+    if counts[own] or counts[at.INF_BOTH]:
+        return math.inf
+    pairs = max(-sums[low], sums[low + 1]) / scale if sums[at.X] else 0.0
+    return max(pairs, sums[aside])
