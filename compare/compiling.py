@@ -49,6 +49,13 @@ def ordered(bits, magnitude):
 
 
 @inner
+def ordered32(bits, size):
+    """The same of int32, whose magnitude is `size`, without a branch and in 32 bits."""
+    sign = bits >> np.int32(31)
+    return np.int32((size ^ sign) - sign)
+
+
+@inner
 def relative(a, b, d):
     """d / abs(b); where golden is 0, relative to mine, which makes it 1."""
     return d / abs(b) if b != 0.0 else (1.0 if a != 0.0 else 0.0)

@@ -26,12 +26,13 @@ def log_ratio(p, q):
     m = float_of(bits_of(p) - (e << np.int64(52)))
     s = (m - q) / (m + q)
     t = s * s
-    series = 1 / 21 + t * (1 / 23)
-    series = 1 / 17 + t * (1 / 19 + t * series)
-    series = 1 / 13 + t * (1 / 15 + t * series)
-    series = 1 / 9 + t * (1 / 11 + t * series)
-    series = 1 / 5 + t * (1 / 7 + t * series)
-    return np.float64(e) * LN2 + 2.0 * s * (1.0 + t * (1 / 3 + t * series))
+    # Estrin's scheme: short chains, so that elements overlap
+    t2 = t * t
+    t4 = t2 * t2
+    low = (1.0 + t * (1 / 3)) + t2 * (1 / 5 + t * (1 / 7))
+    middle = (1 / 9 + t * (1 / 11)) + t2 * (1 / 13 + t * (1 / 15))
+    high = (1 / 17 + t * (1 / 19)) + t2 * (1 / 21 + t * (1 / 23))
+    return np.float64(e) * LN2 + 2.0 * s * (low + t4 * (middle + t4 * high))
 
 
 @inner

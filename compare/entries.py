@@ -6,7 +6,7 @@ import llvmlite.binding as llvm
 import numba
 from numba import types
 
-from . import divergence, loops, tables
+from . import direct_loops, divergence, loops, tables
 from .signatures import SIGNATURES
 
 _KINDS = {
@@ -32,6 +32,9 @@ _FUNCTIONS = {
     "first_table": tables.first_table,
     "second_table": tables.second_table,
     "find_pair": tables.find_pair,
+    "direct_32": direct_loops.direct_32,
+    "direct_64": direct_loops.direct_64,
+    "direct_16": direct_loops.direct_16,
 }
 
 

@@ -26,6 +26,7 @@ from .compiling import (
     inner,
     most_ulp,
     ordered,
+    ordered32,
     relative,
     spread,
     uncommon,
@@ -84,8 +85,7 @@ def _bounds32(x, y, start, n, s):
         a, b = x[i], y[i]
         size_a, size_b = a & np.int32(0x7FFFFFFF), b & np.int32(0x7FFFFFFF)
         most = max(most, max(size_a, size_b))
-        sign_a, sign_b = a >> np.int32(31), b >> np.int32(31)
-        order_a, order_b = (size_a ^ sign_a) - sign_a, (size_b ^ sign_b) - sign_b
+        order_a, order_b = ordered32(a, size_a), ordered32(b, size_b)
         least_x, most_x = min(least_x, order_a), max(most_x, order_a)
         least_y, most_y = min(least_y, order_b), max(most_y, order_b)
     if most >= np.int32(0x7F800000):
@@ -133,22 +133,24 @@ def _number64(order):
 
 @inner
 def _ulps32(x, y, start, n, magnitude, s, c):
-    """Distances in units in the last place, of floats of at most 32 bits."""
+    """Distances in units in the last place, of floats of at most 32 bits.
+
+    All in 32 bits, so that as many as can be are done at once; the sum in two halves.
+    """
     magnitude = np.int32(magnitude)
-    most = total = above = equal = np.int64(0)
+    most = high = low = above = equal = np.uint32(0)
     for i in range(start, start + n):
         a, b = np.int32(x[i]), np.int32(y[i])
-        sign_a, sign_b = a >> np.int32(31), b >> np.int32(31)
-        order_a = ((a & magnitude) ^ sign_a) - sign_a
-        order_b = ((b & magnitude) ^ sign_b) - sign_b
-        apart = abs(np.int64(order_a) - np.int64(order_b))
+        order_a, order_b = ordered32(a, a & magnitude), ordered32(b, b & magnitude)
+        apart = np.uint32(max(order_a, order_b) - min(order_a, order_b))
         most = max(most, apart)
-        total += apart
-        above += np.int64(apart > 1)
-        equal += np.int64(a == b)
-    s[at.ULP] += np.float64(total)
-    c[at.ULP_ABOVE] += above
-    c[at.EQUAL] += equal
+        high = np.uint32(high + (apart >> np.uint32(16)))
+        low = np.uint32(low + (apart & np.uint32(0xFFFF)))
+        above = np.uint32(above + (apart > np.uint32(1)))
+        equal = np.uint32(equal + (a == b))
+    s[at.ULP] += np.float64(high) * 65536.0 + np.float64(low)
+    c[at.ULP_ABOVE] += np.int64(above)
+    c[at.EQUAL] += np.int64(equal)
     most_ulp(np.uint64(most), c)
 
 

@@ -35,6 +35,9 @@ class Source(Protocol):
     size: int
     parts: Sequence[Callable[[], Iterable[Piece]]]
 
+    def direct(self, divergence: bool) -> Sums | None:
+        """All of it measured at once, where the source knows a faster way than by pieces."""
+
 
 @dataclass
 class Sums:
@@ -77,7 +80,8 @@ def address(array: np.ndarray) -> int:
 _local = threading.local()
 
 
-def _own_desk() -> Desk:
+def own_desk() -> Desk:
+    """The arrays of the thread that asks."""
     try:
         return _local.desk
     except AttributeError:
@@ -85,12 +89,12 @@ def _own_desk() -> Desk:
         return desk
 
 
-_SUMS = np.zeros(at.SUMS)
-_SUMS[[at.MIN_X, at.MIN_Y]], _SUMS[[at.MAX_X, at.MAX_Y]] = math.inf, -math.inf
-_COUNTS = np.zeros(at.COUNTS, np.int64)
-_COUNTS[[at.WORST, at.ODD]] = -1
-_COUNTS[[at.INT_MIN_X, at.INT_MIN_Y]] = np.iinfo(np.int64).max
-_COUNTS[[at.INT_MAX_X, at.INT_MAX_Y]] = np.iinfo(np.int64).min
+NO_SUMS = np.zeros(at.SUMS)
+NO_SUMS[[at.MIN_X, at.MIN_Y]], NO_SUMS[[at.MAX_X, at.MAX_Y]] = math.inf, -math.inf
+NO_COUNTS = np.zeros(at.COUNTS, np.int64)
+NO_COUNTS[[at.WORST, at.ODD]] = -1
+NO_COUNTS[[at.INT_MIN_X, at.INT_MIN_Y]] = np.iinfo(np.int64).max
+NO_COUNTS[[at.INT_MAX_X, at.INT_MAX_Y]] = np.iinfo(np.int64).min
 
 
 class Kind:
@@ -117,7 +121,7 @@ class Kind:
             parameters = self._shares(found, source.size)
 
             def work(part: Callable[[], Iterable[Piece]]) -> list[float]:
-                desk = _own_desk()
+                desk = own_desk()
                 desk.parameters[:] = parameters
                 desk.counts[at.INT_MIN_X :] = found.counts[at.INT_MIN_X :]
                 desk.shares[:] = 0.0
@@ -134,10 +138,10 @@ class Kind:
 
     def _first(self, source: Source, spread: Callable, scales: Scales) -> Sums:
         def work(part: Callable[[], Iterable[Piece]]) -> tuple[list[float], list[int]]:
-            desk = _own_desk()
+            desk = own_desk()
             desk.parameters[: len(scales)] = scales
-            desk.sums[:] = _SUMS
-            desk.counts[:] = _COUNTS
+            desk.sums[:] = NO_SUMS
+            desk.counts[:] = NO_COUNTS
             for base, x, y in part():
                 self.first(loops(), desk, base, x, y)
             return desk.sums.tolist(), desk.counts.tolist()
@@ -146,7 +150,7 @@ class Kind:
         if len(parts) == 1:
             sums, counts = work(parts[0])
         else:
-            sums, counts = _SUMS.tolist(), _COUNTS.tolist()
+            sums, counts = NO_SUMS.tolist(), NO_COUNTS.tolist()
             for more_sums, more_counts in spread(work, parts):
                 _add(sums, counts, more_sums, more_counts)
         return Sums(sums, counts, scales=scales)
@@ -268,12 +272,12 @@ class Codes(Kind):
         self._orders = np.zeros(256, np.int64) if orders is None else orders.astype(np.int64)
 
     def measure(self, source: Source, divergence: bool, spread: Callable = map) -> Sums:
-        run, desk = loops(), _own_desk()
+        run, desk = loops(), own_desk()
         table = np.zeros(1 << 16, np.int64)
         for part in spread(self._table, source.parts):
             table += part
-        desk.sums[:] = _SUMS
-        desk.counts[:] = _COUNTS
+        desk.sums[:] = NO_SUMS
+        desk.counts[:] = NO_COUNTS
         run["first_table"](
             address(table), address(self._values), address(self._orders), desk.s, desk.c
         )
@@ -296,7 +300,7 @@ class Codes(Kind):
         return table
 
     def _find(self, source: Source, found: Sums, odd: bool) -> int:
-        desk = _own_desk()
+        desk = own_desk()
         desk.sums[:] = found.sums
         for base, x, y in _all(source):
             loops()["find_pair"](

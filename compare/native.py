@@ -22,7 +22,8 @@ from pathlib import Path
 import llvmlite
 import llvmlite.binding as llvm
 
-_SOURCES = ("slots", "compiling", "loops", "divergence", "tables", "entries", "native")
+_SOURCES = ("slots", "compiling", "loops", "divergence", "tables", "direct_loops",
+            "signatures", "entries", "native")  # fmt: skip
 
 _lock = threading.Lock()
 _loaded: dict[str, Callable[..., None]] = {}

@@ -6,6 +6,8 @@ n is an integer; the others are pointers, to float32 (f), float64 (d), bytes (b)
 
 from __future__ import annotations
 
+import sys
+
 SIGNATURES = {
     "first_32": "ffiinnddld",
     "first_64": "ddllnnddld",
@@ -20,3 +22,9 @@ SIGNATURES = {
     "second_table": "lddd",
     "find_pair": "bbndndl",
 }
+if sys.platform != "win32":  # which has no pread
+    SIGNATURES |= {
+        "direct_32": "nnnnnnnnnnnffiiffiiddlddl",
+        "direct_64": "nnnnnnnnnnnddllffiiddlddl",
+        "direct_16": "nnnnnnnnnnnssiiffiiddlddl",
+    }

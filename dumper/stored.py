@@ -103,6 +103,14 @@ class _Stored:
         in memory. Otherwise each part costs an opened dataset and the chunks that it touches."""
         return self.claims.held is not None and self.source.window is not None
 
+    def place(self) -> tuple[int, int] | None:
+        """Descriptor of the file, and where in it the elements of a plain dataset lie; None of one
+        that is not. Raises DumpError where its claims do not hold."""
+        if not self.is_plain:
+            return None
+        self.check()
+        return self.source.window.number, self.at
+
     def read_into(self, out: np.ndarray, start: int) -> None:
         """Fill `out` with the stored elements from number `start` on, in C order.
 

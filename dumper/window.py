@@ -34,6 +34,11 @@ class Window:
         self._file.close()
         self.forget()
 
+    @property
+    def number(self) -> int:
+        """The file's descriptor."""
+        return self._number
+
     def forget(self) -> None:
         """Give back the memory of what was kept."""
         self._pieces.clear()

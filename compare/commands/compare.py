@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,6 +93,7 @@ def compare(
         if status is not None:
             return 0 if exit_zero and status != TROUBLE else status
         ready_loops()
+        gc.freeze()  # what is open stays, and need not be gone through at each collection
         partial = _left_over(Path(out), head) if resume else None
         options = Options(columns.divergence, asked.first, custom)
         after = After(asked)
