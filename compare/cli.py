@@ -15,7 +15,8 @@ import click
 from .commands.compare import compare, report
 from .commands.dumps import convert, h5copy, info, show
 from .commands.files import file_compare
-from .program import Program
+from .guard import guarded
+from .program import Program, fail
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
@@ -34,7 +35,7 @@ def main() -> None:
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
-    cli.main(prog_name="msaccucmp")
+    guarded(lambda: cli.main(prog_name="msaccucmp"), fail)
 
 
 def _open_streams() -> None:

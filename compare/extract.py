@@ -18,6 +18,7 @@ import h5py
 from h5py import h5g, h5l, h5o, h5p
 
 from dumper.errors import DumpError
+from dumper.patience import patience
 from dumper.reader import explain_open
 from dumper.stored import DAMAGE, first_line
 from dumper.superblock import check_file
@@ -149,7 +150,8 @@ def _check_source(file: h5py.File, source: str, path: Path) -> None:
                 path,
                 "name the object by its own path",
             )
-        node = h5o.open(node, name)
+        with patience:
+            node = h5o.open(node, name)
 
 
 def _check_target(file: h5py.File, way: list[str], path: Path, parents: bool) -> None:
@@ -170,7 +172,8 @@ def _check_target(file: h5py.File, way: list[str], path: Path, parents: bool) ->
         if node.links.get_info(name).type != h5l.TYPE_HARD:
             what = f"{here} is a soft or external link, which is not followed"
             raise DumpError(what, path, todo)
-        node = h5o.open(node, name)
+        with patience:
+            node = h5o.open(node, name)
         if not isinstance(node, h5g.GroupID):
             raise DumpError(f"{here} is no group, so that nothing can be below it", path, todo)
 

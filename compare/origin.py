@@ -16,6 +16,7 @@ from typing import Any
 import h5py
 
 from dumper.errors import DumpError
+from dumper.patience import patience
 from dumper.reader import Dump
 from dumper.stored import DAMAGE
 
@@ -61,7 +62,7 @@ def digest_of(path: str | os.PathLike) -> str | None:
     Before the file is opened as a dump, since HDF5 opens no file in two ways.
     """
     try:
-        with h5py.File(path, "r") as file:
+        with patience, h5py.File(path, "r") as file:
             found = file.attrs.get("IndexDigest")
     except DAMAGE:
         return None

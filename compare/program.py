@@ -35,28 +35,28 @@ class Program(click.Group):
             status = super().main(*args, **options) or 0
             sys.stdout.flush()  # not at exit, where a full disk would be a traceback
         except DumpError as error:
-            _fail(str(error))
+            fail(str(error))
         except click.exceptions.NoArgsIsHelpError as error:
             click.echo(error.format_message(), file=sys.stderr)
             sys.exit(TROUBLE)
         except click.UsageError as error:
             command = error.ctx.command_path if error.ctx else "msaccucmp"
-            _fail(f"{error.format_message()}\n  what to do: see {command} --help")
+            fail(f"{error.format_message()}\n  what to do: see {command} --help")
         except click.ClickException as error:
-            _fail(error.format_message())
+            fail(error.format_message())
         except (click.Abort, KeyboardInterrupt):
-            _fail("interrupted")
+            fail("interrupted")
         except SystemExit:  # how click and rich answer a pipe that nobody reads
             _fail_output("nobody reads it any more")
         except OSError as error:
             reason = error.strerror or str(error)
             if error.filename is None:  # what is written to has no name here
                 _fail_output(reason)
-            _fail(str(DumpError(reason, error.filename, "check the path and the disk")))
+            fail(str(DumpError(reason, error.filename, "check the path and the disk")))
         except MemoryError:
-            _fail("there is not enough memory\n  what to do: free some, or use another machine")
+            fail("there is not enough memory\n  what to do: free some, or use another machine")
         except Exception as error:  # noqa: BLE001 - the top of the program: status 1 means "differs"
-            _fail(_unexpected(error))
+            fail(_unexpected(error))
         sys.exit(status)
 
 
@@ -71,7 +71,8 @@ def complain(block: str) -> None:
     click.echo(f"msaccucmp: error: {block}", file=sys.stderr)
 
 
-def _fail(block: str) -> NoReturn:
+def fail(block: str) -> NoReturn:
+    """Print an error on stderr, and end with the status of trouble."""
     with contextlib.suppress(OSError):  # stderr is full or closed: nobody is left to tell
         complain(block)
     for stream in (sys.stdout, sys.stderr):
@@ -88,7 +89,7 @@ def _fail_output(reason: str) -> NoReturn:
         "standard output or standard error",
         "make room, or send it elsewhere; files written before are complete",
     )
-    _fail(str(error))
+    fail(str(error))
 
 
 def _unexpected(error: Exception) -> str:
@@ -110,14 +111,14 @@ def ready_loops() -> None:
             loops()
 
 
-def opening(path: str) -> Dump:
-    """Open a dump, and show it where that takes long."""
+def opening(path: str, checked: bool = False) -> Dump:
+    """Open a dump, as `open_dump` does, and show it where that takes long."""
     from dumper.reader import open_dump
 
     from .progress import working
 
     with working(f"opening {printable(path)}"):
-        return open_dump(path)
+        return open_dump(path, checked=checked)
 
 
 def no_records(dump: Dump) -> DumpError:

@@ -18,6 +18,7 @@ import numpy as np
 from dumper.errors import DumpError
 from dumper.journal import JournaledReader, pages_of
 from dumper.layout import COMFORT, SIDES
+from dumper.patience import patience
 from dumper.reader import Dump
 from dumper.stored import DAMAGE
 
@@ -61,7 +62,7 @@ def digests_of(path: str | os.PathLike) -> Digests:
     try:
         length, pages = pages_of(os.fspath(path))
         file = JournaledReader(os.fspath(path), length, pages) if pages else path
-        with h5py.File(file, "r") as opened:
+        with patience, h5py.File(file, "r") as opened:
             noted = opened.attrs.get(_DIGEST)
             expected = noted if noted is None else str(noted)
             size = os.path.getsize(path)

@@ -26,6 +26,7 @@ from .facts import facts_of
 from .headers import Headers
 from .index import BY_CHOICE, entries
 from .journal import JournaledReader, pages_of
+from .patience import patience
 from .stored import DAMAGE, Source, as_claimed, first_line
 from .superblock import check_file, has_plain_addresses
 from .walk import Record, Walk, links_of
@@ -62,7 +63,8 @@ def open_dump(path: str | os.PathLike, *, checked: bool = False) -> Dump:
         with _uncollected():
             return Dump(path, file, size, window)
     except BaseException:
-        file.close()
+        with contextlib.suppress(*DAMAGE):
+            file.close()
         if window:
             window.close()
         raise
@@ -113,7 +115,8 @@ class Dump:
     def close(self) -> None:
         """Close the file; tensors of this dump cannot be read afterwards."""
         if self._file.valid:
-            self._file.close()
+            with contextlib.suppress(*DAMAGE), patience:  # which was read already
+                self._file.close()
         if self._window:
             self._window.close()
 
@@ -148,9 +151,10 @@ class Dump:
     def environment(self) -> dict:
         """What the writer noted about versions and flags (root attribute `Environment`)."""
         try:
-            if not h5a.exists(self._root, b"Environment"):
-                return {}
-            value = h5py.Group(self._root).attrs["Environment"]
+            with patience:
+                if not h5a.exists(self._root, b"Environment"):
+                    return {}
+                value = h5py.Group(self._root).attrs["Environment"]
             found = json.loads(value)
         except DAMAGE:
             self.skipped.append(("/", "the attribute Environment is no JSON text"))
@@ -181,8 +185,10 @@ class Dump:
                 links = links_of(node, self._source.size)
                 if not any(link.hard and link.name == part for link in links):
                     return
-                node = h5o.open(node, part)
-            claims = claims_of(facts_of(node))
+                with patience:
+                    node = h5o.open(node, part)
+            with patience:
+                claims = claims_of(facts_of(node))
             if isinstance(claims, str):
                 raise ValueError(claims)
             text = as_claimed(claims, where, "0", name, 0, None, self._source).raw().tobytes()

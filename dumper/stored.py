@@ -15,6 +15,7 @@ from .boxes import boxes
 from .claims import Claims, TensorClaims
 from .errors import DumpError
 from .facts import is_bfloat16
+from .patience import patience
 from .window import Window
 
 _MAX_RATIO = 1032
@@ -165,8 +166,9 @@ class _Stored:
             self._check_size(self.stored.itemsize, max(0, held))
             return None
         try:
-            dataset = h5d.open(self.source.root, self.path.encode("utf-8", "surrogateescape"))
-            self._check_storage(dataset)
+            with patience:
+                dataset = h5d.open(self.source.root, self.path.encode("utf-8", "surrogateescape"))
+                self._check_storage(dataset)
         except DAMAGE as error:
             raise self._error(f"this dataset cannot be read ({first_line(error)})") from None
         return dataset

@@ -22,6 +22,7 @@ from .facts import facts_of
 from .groups import Link, Tangle
 from .headers import Headers
 from .index import UNKNOWN, Entry
+from .patience import patience
 from .stored import DAMAGE, Argument, Source, Tensor, as_claimed, first_line
 
 MAX_DEPTH = 32
@@ -195,7 +196,8 @@ class Walk:
     ) -> list[Link] | tuple[TensorClaims | ArgumentClaims | str, int | None] | None:
         """What h5py finds there."""
         try:
-            node = place.node()
+            with patience:
+                node = place.node()
             if isinstance(node, h5g.GroupID):
                 self._groups.add(address)
                 return links_of(node, self._source.size)
@@ -203,7 +205,8 @@ class Walk:
                 return self._skip(path, f"not a group, where {what} is expected")
             if not isinstance(node, h5d.DatasetID):
                 return self._skip(path, "neither a group nor a dataset")
-            facts = facts_of(node)
+            with patience:
+                facts = facts_of(node)
         except DAMAGE as error:
             return self._skip(path, f"damaged: {first_line(error)}")
         if self._headers:
@@ -240,7 +243,8 @@ def links_of(group: h5g.GroupID, size: int) -> list[Link]:
             raise ValueError("more names than the file has bytes")
         found.append(Link(name, info.type == h5l.TYPE_HARD, info.u))
 
-    group.links.iterate(take, info=True)
+    with patience:
+        group.links.iterate(take, info=True)
     return found
 
 

@@ -24,13 +24,10 @@ TINY = 2.0**-20  # a weight of the loss whose gradients fp16 cannot hold
 
 @pytest.fixture(autouse=True)
 def chip() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # tensors this small only wait for each other's threads
     with npu_core.use("910A"):
         status.clear()
         yield
         status.clear()
-    torch.set_num_threads(threads)
 
 
 @cache

@@ -73,7 +73,7 @@ def info(file: str, tree: bool, depth: int, step: int | None, check: bool, as_js
     from ..verify import digests_of, verify
 
     digests = digests_of(file) if check else None
-    with opening(file) as dump:
+    with opening(file, checked=check) as dump:
         if digests:
             found = verify(dump, digests)
             _print_json(found.as_json()) if as_json else show_verdict(found)
