@@ -74,5 +74,8 @@ def _explain(number: int, fail: Callable[[str], NoReturn]) -> NoReturn:
         what = "this was killed (SIGKILL), perhaps because the machine ran out of memory"
     else:
         what = f"this was ended by {name}"
-    todo = "look for damage with info --verify; dump again, or use a machine with more memory"
+    todo = (
+        "look for damage with info --verify, dump again, or use a machine with more memory; "
+        "compare goes on from here with --resume"
+    )
     fail(str(DumpError(what, "the files that the command names", todo)))

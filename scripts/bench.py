@@ -39,7 +39,7 @@ def bench(name: str, quick: bool, runs: int, target: str | None) -> None:
         except Missing as missing:
             click.echo(f"bench: {missing}", err=True)
             sys.exit(2)
-        results = [measure(case, runs) for case in cases]
+        results = [measure(case, runs, warm=not quick) for case in cases]
     ratio = min(result["ratio"] for result in results if result["limit"])
     show(results)
     click.echo(f"{name} ratio={ratio:.2f}")
@@ -55,10 +55,10 @@ def bench(name: str, quick: bool, runs: int, target: str | None) -> None:
         Path(target).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
-def measure(case: Case, runs: int) -> dict:
-    """Run both sides in turn. The first run of ours compiles and fills caches, so it is not
-    counted."""
-    case.ours()
+def measure(case: Case, runs: int, warm: bool) -> dict:
+    """Run both sides in turn. warm: run ours once more before, uncounted, to fill caches."""
+    if warm:
+        case.ours()
     ours, theirs = [], []
     for _ in range(runs):
         ours.append(case.ours())

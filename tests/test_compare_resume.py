@@ -58,8 +58,8 @@ if point == "published":
     compare.results.publish = published
 if point == "linked":
     os.link = linked
-from compare.cli import main
-main()
+from compare.cli import cli
+cli.main(prog_name="msaccucmp")
 """
 
 POINTS = [
