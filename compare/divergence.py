@@ -11,7 +11,7 @@ import numpy as np
 
 from . import slots as at
 from .compiling import LN2, bits_of, fast, float_of, inner
-from .loops import is_plain, widen16
+from .loops import is_plain, squares, widen16
 from .slots import BLOCK
 
 
@@ -91,7 +91,8 @@ def second_16(x, y, n, half, p, out, scratch, wide_x, wide_y, bits_x, bits_y):
 
 
 def second_wide(x, y, n, unsigned, c, p, out, scratch):
-    """The same of 64-bit integers, by their exact distances to the least."""
+    """The same of 64-bit integers, by their exact distances to the least; and their spread, which
+    float64 could not tell from the integers themselves."""
     flip = np.int64(-0x8000000000000000) if unsigned else np.int64(0)
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
@@ -101,3 +102,9 @@ def second_wide(x, y, n, unsigned, c, p, out, scratch):
                 np.uint64(y[start + k] ^ flip) - np.uint64(c[at.INT_MIN_Y])
             )
         _shares(scratch, scratch, 0, m, BLOCK, 0.0, 0.0, p, out)
+        mean_x = mean_y = 0.0
+        for k in range(m):
+            mean_x += scratch[k] / m
+            mean_y += scratch[BLOCK + k] / m
+        squares(scratch, 0, m, mean_x, out, at.EXACT_X)
+        squares(scratch, BLOCK, m, mean_y, out, at.EXACT_Y)

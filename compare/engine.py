@@ -33,7 +33,14 @@ from .forks import Forks, can_fork
 from .kinds import comparable, way
 from .metrics import Metrics, compare_arrays, metrics_of
 from .pairing import Pair, pair
-from .sparse import Whole, coalesced, structure_difference, to_coalesce, whole_of
+from .sparse import (
+    Whole,
+    coalesced,
+    quantization_difference,
+    structure_difference,
+    to_coalesce,
+    whole_of,
+)
 from .streams import PART, Streams, can_stream
 
 _REMEMBERED = 4096
@@ -285,6 +292,8 @@ def _row(
             for owner, tensor in ((record, mine), (found.partner, golden))
         ]
         reason = obstacle(mine, golden, wholes)
+        if not reason and mine.name.endswith("/values"):
+            reason = quantization_difference(wholes)
         if reason:
             return row(Status.INCOMPARABLE, reason)
         if mine.size and (

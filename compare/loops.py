@@ -66,7 +66,8 @@ def _sums(x, y, start, n, s):
 
 
 @fast
-def _squares(x, start, n, mean, s, slot):
+def squares(x, start, n, mean, s, slot):
+    """Add n elements' mean, which is about `mean`, and squares to those at a slot."""
     first = second = 0.0
     for i in range(start, start + n):
         d = np.float64(x[i]) - mean
@@ -271,8 +272,8 @@ def _sums_of_scratch(n, farthest, s, scratch):
     s[at.MAX_X] = max(s[at.MAX_X], _number64(most_x))
     s[at.MIN_Y] = min(s[at.MIN_Y], _number64(least_y))
     s[at.MAX_Y] = max(s[at.MAX_Y], _number64(most_y))
-    _squares(scratch, 0, n, sx / n, s, at.X)
-    _squares(scratch, BLOCK, n, sy / n, s, at.Y)
+    squares(scratch, 0, n, sx / n, s, at.X)
+    squares(scratch, BLOCK, n, sy / n, s, at.Y)
 
 
 @inner
@@ -292,8 +293,8 @@ def _first(bounds, ulps, magnitude):
             if plain and bounds(bits_x, bits_y, start, m, s):
                 mean_x, mean_y, distance = _sums(x, y, start, m, s)
                 _farthest(x, y, start, m, distance, base, s, c)
-                _squares(x, start, m, mean_x, s, at.X)
-                _squares(y, start, m, mean_y, s, at.Y)
+                squares(x, start, m, mean_x, s, at.X)
+                squares(y, start, m, mean_y, s, at.Y)
                 ulps(bits_x, bits_y, start, m, magnitude, s, c)
             else:
                 _one_by_one(x, y, bits_x, bits_y, start, m, 0, magnitude, base, p, s, c, scratch)
@@ -332,8 +333,8 @@ def first_16(x, y, n, base, half, p, s, c, scratch, wide_x, wide_y, bits_x, bits
         if _bounds32(bits_x, bits_y, 0, m, s):
             mean_x, mean_y, distance = _sums(wide_x, wide_y, 0, m, s)
             _farthest(wide_x, wide_y, 0, m, distance, base + start, s, c)
-            _squares(wide_x, 0, m, mean_x, s, at.X)
-            _squares(wide_y, 0, m, mean_y, s, at.Y)
+            squares(wide_x, 0, m, mean_x, s, at.X)
+            squares(wide_y, 0, m, mean_y, s, at.Y)
             _ulps32(x, y, start, m, 0x7FFF, s, c)
         else:
             _one_by_one(wide_x, wide_y, x, y, 0, m, start, 0x7FFF, base + start, p, s, c, scratch)

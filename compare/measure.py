@@ -11,6 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
@@ -130,10 +131,7 @@ class Kind:
                 return desk.shares.tolist()
 
             parts = source.parts
-            if len(parts) == 1:
-                found.shares = work(parts[0])
-            else:
-                found.shares = [sum(column) for column in zip(*spread(work, parts), strict=True)]
+            found.shares = work(parts[0]) if len(parts) == 1 else _joined(spread(work, parts))
         return found
 
     def _first(self, source: Source, spread: Callable, scales: Scales) -> Sums:
@@ -243,6 +241,19 @@ class Wide(Kind):
     def __init__(self, unsigned: bool) -> None:
         self._unsigned = int(unsigned)
 
+    def measure(self, source: Source, divergence: bool, spread: Callable = map) -> Sums:
+        found = super().measure(source, True, spread)
+        for spread_at, exact, low in (
+            (at.X, at.EXACT_X, at.INT_MIN_X),
+            (at.Y, at.EXACT_Y, at.INT_MIN_Y),
+        ):
+            if found.sums[spread_at]:
+                least = found.counts[low] + (1 << 63) * self._unsigned
+                _, mean, squares = found.shares[exact : exact + 3]
+                found.sums[spread_at + 1] = float(least + Fraction(mean))
+                found.sums[spread_at + 2] = squares
+        return found
+
     def first(self, run: dict, desk: Desk, base: int, x: np.ndarray, y: np.ndarray) -> None:
         run["first_wide"](
             address(x), address(y), x.size, base, self._unsigned,
@@ -314,6 +325,17 @@ class Codes(Kind):
 def _all(source: Source) -> Iterator[Piece]:
     for part in source.parts:
         yield from part()
+
+
+def _joined(parts: Iterable[list[float]]) -> list[float]:
+    """What the second pass found in all parts."""
+    found = [0.0] * at.SHARES
+    for more in parts:
+        for i in (at.SHARES_X, at.SHARES_Y, at.DIVERGENCE):
+            found[i] += more[i]
+        for i in (at.EXACT_X, at.EXACT_Y):
+            found[i : i + 3] = merged(found[i : i + 3], more[i : i + 3])
+    return found
 
 
 _SUMMED = (at.XX, at.YY, at.XY, at.D, at.DD, at.R, at.ULP)

@@ -116,9 +116,23 @@ def metrics_of(
     index = sums.counts[at.ODD]
     if index < 0 and sums.sums[at.MAX_D] > 0:
         index = sums.counts[at.WORST]
+    elif index < 0 and sums.counts[at.EQUAL] < source.size:
+        index = _zeros(source)
     worst = None if index < 0 else worst_at(index, shape, element)
     ulp = _ulp(sums) if found.kind.has_ulp else None
     return _finish(sums, source.size, divergence, ulp, worst)
+
+
+def _zeros(source: Source) -> int:
+    """Index of the first 0 opposite to a -0, which is all that differs where nothing is apart; or
+    -1."""
+    for part in source.parts:
+        for base, x, y in part():
+            a, b = (side.view(f"u{side.itemsize}") for side in (x, y))
+            unlike = (a != b) & (((a | b) << 1) == 0)
+            if unlike.any():
+                return base + int(unlike.argmax())
+    return -1
 
 
 class _Arrays:
@@ -193,7 +207,7 @@ def _finish(
         square = norm_d / math.sqrt(n) / scale_d
         max_relative = sums[at.MAX_R] / scale_r
         mean_relative = sums[at.R] / n / scale_r
-        distance = _divergence(*found.shares)
+        distance = _divergence(*found.shares[: at.EXACT_X])
     # by position: there are many small tensors, and a dictionary takes longer than the rest
     return Metrics(
         cosine,

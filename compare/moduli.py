@@ -52,7 +52,10 @@ def compare_complex(
     for start, a, b in _blocks(x, y):
         distances.add(start, a, b)
     n = max(moduli.size, 1)
-    worst = None if distances.at < 0 else _worst(x, y, distances.at, shape)
+    index = distances.at
+    if index < 0 and own["exact"] < 1.0:  # a 0 opposite to a -0
+        index = int(np.argmin(_equal(x, y)))
+    worst = None if index < 0 else _worst(x, y, index, shape)
     return replace(
         moduli,
         **own,
@@ -118,12 +121,15 @@ def _worst(x: np.ndarray, y: np.ndarray, index: int, shape: Sequence[int]) -> Wo
 
 
 def _equal_share(x: np.ndarray, y: np.ndarray) -> float:
-    if not x.size:
-        return 1.0
+    return _count(_equal(x, y)) / x.size if x.size else 1.0
+
+
+def _equal(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Where both parts have the same bits, or are NaN."""
     part = np.dtype(f"u{x.real.itemsize}")
     a, b = (side.view(side.real.dtype) for side in (x, y))
     equal = (a.view(part) == b.view(part)) | (np.isnan(a) & np.isnan(b))
-    return _count(equal.reshape(-1, 2).all(axis=1)) / x.size
+    return equal.reshape(-1, 2).all(axis=1)
 
 
 def _sides(mine: np.ndarray, golden: np.ndarray) -> tuple[int, int, int]:

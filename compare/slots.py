@@ -34,7 +34,8 @@ COUNTS = 26
 
 # What the second pass sums, float64.
 SHARES_X, SHARES_Y, DIVERGENCE = range(3)
-SHARES = 3
+EXACT_X, EXACT_Y = 3, 6  # count, mean, squares of 64-bit integers' distances to the least
+SHARES = 9
 
 BLOCK = 2048
 """Elements that stay in the first cache while the loops run over them."""

@@ -90,6 +90,25 @@ def structure_difference(mine: Argument, golden: Argument) -> str:
     return f"structures differ: {keys[0]} {a.get(keys[0])} in my dump, {b.get(keys[0])} in golden"
 
 
+def quantization_difference(wholes: Sequence[Whole | None]) -> str:
+    """How two quantized tensors mean other numbers by the same integers; nothing where they do not.
+
+    Raises DumpError as `Tensor.read` does.
+    """
+    if not all(whole is not None and whole.facts.get("kind") == "quantized" for whole in wholes):
+        return ""
+    mine, golden = wholes
+    for key in ("scale", "zero_point", "axis"):
+        a, b = mine.facts.get(key), golden.facts.get(key)
+        if a != b:
+            return f"quantization differs: {key} {a} in my dump, {b} in golden"
+    for key in ("scales", "zero_points"):
+        a, b = (whole.parts[key].read() if key in whole.parts else None for whole in wholes)
+        if (a is None) != (b is None) or (a is not None and not np.array_equal(a, b)):
+            return f"quantization differs: {key} are not the same in golden"
+    return ""
+
+
 def to_coalesce(wholes: Sequence[Whole | None]) -> bool:
     """Whether two tensors are lists of elements, and one of them is not in order."""
     if not all(whole is not None and whole.is_coo for whole in wholes):

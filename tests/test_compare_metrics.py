@@ -346,3 +346,24 @@ def _flat(value) -> list:
     if not isinstance(value, tuple):
         return [0.0 if value is None else value]
     return [number for item in value for number in _flat(item)]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_the_spread_of_large_integers(dtype):
+    """Neighbours that float64 cannot tell apart have a deviation all the same."""
+    x = np.array([2**53 + 1, 2**53 - 1, 2**53 + 1, 2**53 - 1], dtype)
+    found = compare_arrays(x, np.array([2**53, 2**53 + 1] * 2, dtype), divergence=False)
+    assert found.mine == (2.0**53, 1.0)
+    assert found.golden[1] == 0.5
+
+
+@pytest.mark.parametrize(
+    "dtype", ["f2", "f4", "f8", "c8", ml_dtypes.bfloat16, ml_dtypes.float8_e5m2]
+)
+def test_a_zero_of_another_sign_is_the_element_that_differs(dtype):
+    x, y = np.zeros((2, 3), dtype), np.zeros((2, 3), dtype)
+    y[1, 2] = complex(-0.0, 0.0) if np.dtype(dtype).kind == "c" else -0.0
+    found = compare_arrays(x, y)
+    assert (found.exact, found.max_absolute) == (5 / 6, 0.0)
+    assert found.worst.index == (1, 2)
+    assert math.copysign(1, np.real(found.worst.golden)) == -1
