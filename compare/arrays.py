@@ -22,7 +22,7 @@ import numpy as np
 from dumper.dtypes import BY_NAME, as_values
 from dumper.errors import DumpError, first_line
 
-from .files import FileTensor, mapped, opened, size_of
+from .files import LONE, FileTensor, mapped, opened, size_of
 
 _MAGIC = b"\x93NUMPY"
 _HEADER = 10_004
@@ -81,7 +81,7 @@ def npy(path: Path) -> FileTensor:
             path,
             "copy it again, completely; save one array a file",
         )
-    return FileTensor("", name, shape, str(path), partial(_npy_values, path, at, stored, shape,
+    return FileTensor(LONE, name, shape, str(path), partial(_npy_values, path, at, stored, shape,
                       "F" if in_columns else "C"))  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def text(path: Path) -> FileTensor:
         if first is None:
             raise DumpError("there are no numbers in this file", path, _NO_TEXT)
         array = _numbers(path, "float64")
-        return FileTensor("", "float64", array.shape, str(path), lambda: array, bare=True)
+        return FileTensor(LONE, "float64", array.shape, str(path), lambda: array, bare=True)
     name, shape = claims.get("dtype", ""), _shape(claims.get("shape", ""))
     if name not in BY_NAME or shape is None:
         raise DumpError(
@@ -119,7 +119,7 @@ def text(path: Path) -> FileTensor:
             path,
             "copy it again, completely",
         )
-    return FileTensor("", name, shape, str(path), partial(_text_values, path, name, shape))
+    return FileTensor(LONE, name, shape, str(path), partial(_text_values, path, name, shape))
 
 
 def in_place_of(tensor: FileTensor, other: FileTensor) -> FileTensor | None:
@@ -156,7 +156,8 @@ def _head(path: Path) -> tuple[dict[str, str], str | None]:
 
 
 def _text_of(path: Path) -> TextIO:
-    return io.TextIOWrapper(opened(path), encoding="utf-8")
+    # editors of Windows begin a text with a byte order mark
+    return io.TextIOWrapper(opened(path), encoding="utf-8-sig")
 
 
 def _shape(claim: str) -> tuple[int, ...] | None:

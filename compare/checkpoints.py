@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import re
 import struct
 import warnings
 import zipfile
@@ -23,7 +24,7 @@ import numpy as np
 from dumper.dtypes import BY_NAME
 from dumper.errors import DumpError, first_line
 
-from .files import FileTensor, mapped, opened, size_of, values_of
+from .files import LONE, FileTensor, mapped, opened, size_of, values_of
 
 if TYPE_CHECKING:
     import torch
@@ -50,6 +51,9 @@ _DTYPES = {
 _MOST_HEADER = 100_000_000  # bytes, as the format has it
 _COPY = "copy it again, completely"
 _NO_TENSORS = "name a file that torch.save wrote of a tensor, or of dicts and lists of tensors"
+_OBJECT = re.compile(r"GLOBAL (\S{1,200})")
+"""What torch says of a class or a function that `weights_only` does not load."""
+
 _MOST_DEEP, _MOST_VALUES = 64, 1_000_000
 _MOST_DIMENSIONS = 64  # numpy's own limit
 
@@ -154,8 +158,9 @@ def _safetensor_values(path: Path, dtype: str, shape: tuple[int, ...], at: int) 
 def pt(path: Path) -> dict[str, FileTensor]:
     """The tensors of what torch.save wrote, by their path: `model/conv.weight`, `optimizer/0/exp`.
 
-    What is no tensor is passed over. A sparse or quantized one is its parts. Raises DumpError where
-    torch is missing and for what `weights_only` does not load.
+    A tensor that was saved by itself is LONE. What is no tensor is passed over. A sparse or
+    quantized one is its parts. Raises DumpError where torch is missing and for what `weights_only`
+    does not load.
     """
     try:
         import torch
@@ -173,8 +178,7 @@ def pt(path: Path) -> dict[str, FileTensor]:
             warnings.simplefilter("ignore")
             root = torch.load(path, "cpu", weights_only=True, mmap=is_zip)
     except _BAD_PICKLE as error:
-        raise DumpError(f"torch cannot load this file ({first_line(error)})", path, _NO_TENSORS) \
-            from None  # fmt: skip
+        raise _not_loaded(path, error) from None
     found: dict[str, FileTensor] = {}
     for name, tensor in list(_tensors(path, root)):  # all are counted before any is looked at
         for part, dtype, held in _parts(name, tensor):
@@ -186,6 +190,19 @@ def pt(path: Path) -> dict[str, FileTensor]:
     if not found:
         raise DumpError("there is no tensor in this file", path, _NO_TENSORS)
     return found
+
+
+def _not_loaded(path: Path, error: Exception) -> DumpError:
+    """What to say of an error of torch.load, whose own text advises to load the file unsafely."""
+    if not isinstance(error, pickle.UnpicklingError):
+        return DumpError(f"torch cannot load this file ({first_line(error)})", path, _NO_TENSORS)
+    if found := _OBJECT.search(str(error)):
+        return DumpError(
+            f"this file holds objects other than tensors, such as {found[1]}, which are not loaded",
+            path,
+            "save the tensors alone: torch.save(model.state_dict(), ...)",
+        )
+    return DumpError("this file is damaged, or not as torch.save writes one", path, _NO_TENSORS)
 
 
 def _is_sound_zip(path: Path, file: BinaryIO, size: int) -> bool:
@@ -213,7 +230,7 @@ def _tensors(path: Path, root: object) -> Iterator[tuple[str, torch.Tensor]]:
             return
         name, value, depth = waiting.pop()
         if isinstance(value, torch.Tensor):
-            yield name, value
+            yield name or LONE, value
         elif isinstance(value, dict | list | tuple):
             if depth == _MOST_DEEP or len(waiting) + len(value) > _MOST_VALUES:
                 break
@@ -242,13 +259,12 @@ def _parts(name: str, tensor: torch.Tensor) -> Iterator[tuple[str, str, torch.Te
     if parts is None:
         yield name, f"opaque {type(tensor).__name__}", tensor
         return
-    above = f"{name}/" if name else ""
     for fact in ("shape", "scale", "zero_point", "axis"):
         if parts.facts.get(fact) is not None:
             number = np.asarray(parts.facts[fact])
-            yield f"{above}{fact}", number.dtype.name, number
+            yield f"{name}/{fact}", number.dtype.name, number
     for part, held in parts.tensors.items():
-        yield f"{above}{part}", dtype_name(held.dtype), held
+        yield f"{name}/{part}", dtype_name(held.dtype), held
 
 
 def _torch_values(where: str, held: torch.Tensor | np.ndarray, file_size: int) -> np.ndarray:

@@ -8,7 +8,9 @@ control characters become escapes.
 
 from __future__ import annotations
 
+import difflib
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -118,8 +120,14 @@ ALGORITHMS = (
 )
 DIVERGENCE = ALGORITHMS[4]
 
-_BY_WORD = {word: each for each in ALGORITHMS for word in (each.name, str(each.number))}
+ALL_OF_THEM = "all"
+"""The word of -alg for every algorithm."""
 
+FILES = ("MyFile", "GoldenFile")
+"""Columns that -p adds after those of the result."""
+
+_OVERFLOW = "OverFlow"
+_REASON = "CompareFailReason"
 _BEFORE = ("Index", "NPUDump", "NPUDumpPath", "GroundTruthPath", "DataType", "Shape")
 _MEASURED = (
     "ExactMatch",
@@ -133,11 +141,12 @@ _MEASURED = (
     "InfinityCounts",
 )
 _PLACE = ("Phase", "Api", "Module", "Source")
-_NUMBERS = {
-    "Index",
-    "OverFlow",
-    *(each.name for each in ALGORITHMS if each.name != "StandardDeviation"),
-    *("ExactMatch", "UlpMax", "UlpMean", "UlpAboveOne"),
+_TAKEN = {
+    name.casefold()
+    for name in (
+        *(*_BEFORE, _OVERFLOW, _REASON, *_MEASURED, *_PLACE, *FILES, ALL_OF_THEM),
+        *(each.name for each in ALGORITHMS),
+    )
 }
 
 
@@ -146,20 +155,26 @@ class Columns:
     """The columns of one result.
 
     algorithms: those that were chosen, in order; the name of a custom algorithm stands for itself,
-    and the k-th of them is the k-th text of Row.custom. overflow: with the column OverFlow.
+    and the k-th of them is the k-th text of Row.custom. overflow: with the column OverFlow. Raises
+    DumpError where a column would be there twice.
     """
 
     algorithms: tuple[Algorithm | str, ...] = ALGORITHMS
     overflow: bool = False
+
+    def __post_init__(self) -> None:
+        if len(set(self.names)) < len(self.names):
+            what = f"a column is there twice: {', '.join(self.chosen)}"
+            raise DumpError(what, "the algorithms", "name each one once, and none like a column")
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The header."""
         return (
             *_BEFORE,
-            *(("OverFlow",) * self.overflow),
+            *((_OVERFLOW,) * self.overflow),
             *self.chosen,
-            "CompareFailReason",
+            _REASON,
             *_MEASURED,
             *_PLACE,
         )
@@ -201,17 +216,7 @@ class Columns:
 
     def line(self, row: Row, place: Place = NOWHERE) -> str:
         """The row as a line of a csv, with its end."""
-        found = self.cells(row, place)
-        for i in self._quotable:
-            cell = found[i]
-            if "," in cell or ";" in cell or '"' in cell:
-                found[i] = _quoted(cell)
-        return ",".join(found) + "\r\n"
-
-    @cached_property
-    def _quotable(self) -> tuple[int, ...]:
-        """Where texts stand; a number needs no quotes."""
-        return tuple(i for i, name in enumerate(self.names) if name not in _NUMBERS)
+        return csv_line(self.cells(row, place))
 
     def _numbers(self, row: Row) -> list[str]:
         m = row.metrics
@@ -232,35 +237,74 @@ ALL = Columns()
 
 
 def csv_line(cells: Sequence[str]) -> str:
-    """Cells as a line of a csv, quoted where a comma or a semicolon stands in one."""
-    quoted = (_quoted(c) if "," in c or ";" in c or '"' in c else c for c in cells)
-    return ",".join(quoted) + "\r\n"
+    """Cells as a line of a csv, quoted where a comma, a semicolon or a quote stands in one."""
+    return ",".join([_quoted(cell) if _parts(cell) else cell for cell in cells]) + "\r\n"
+
+
+_parts = re.compile('[,;"]').search
+"""Whether a reader could take a cell for several."""
 
 
 def _quoted(cell: str) -> str:
     return '"' + cell.replace('"', '""') + '"'
 
 
+def is_taken(name: str) -> bool:
+    """Whether a custom algorithm may not have this name, whatever its case: a column has it, or
+    -alg understands something else by it."""
+    return name.isdecimal() or name.casefold() in _TAKEN
+
+
 def select(text: str, custom: Sequence[str] = (), overflow: bool = False) -> Columns:
     """What -alg asks for.
 
-    text: names or numbers with commas between, or `all`, which is the ten and then every custom
-    algorithm. custom: names of those that were loaded. Raises DumpError for any other word.
+    text: names, in any case, or numbers, with commas or spaces between, or `all`, which is the ten
+    and then every custom algorithm. custom: names of those that were loaded. Raises DumpError for
+    any other word, with the nearest names.
     """
-    words = [word.strip() for word in text.split(",")]
-    if words == ["all"]:
+    words = [word for part in text.split(",") for word in part.split() or [""]]
+    if {word.casefold() for word in words} == {ALL_OF_THEM}:
         return Columns((*ALGORITHMS, *custom), overflow)
-    chosen = dict.fromkeys(_algorithm(word, custom) for word in words)
-    if None in chosen:
-        word = next(word for word in words if _algorithm(word, custom) is None)
-        names = ", ".join([*(each.name for each in ALGORITHMS), *custom])
-        what = f"there is no algorithm {word!r}" if word else "the name of an algorithm is missing"
-        raise DumpError(what, f"-alg {text}", f"name some of {names}, or 0 to 9, or all")
+    chosen = {}
+    for word in words:
+        found = _algorithm(word, custom)
+        if found is None:
+            raise _no_algorithm(word, text, custom)
+        chosen[found] = None
     return Columns(tuple(chosen), overflow)
 
 
 def _algorithm(word: str, custom: Sequence[str]) -> Algorithm | str | None:
-    return _BY_WORD.get(word) or (word if word in custom else None)
+    if word in custom:  # two of them may differ by case alone
+        return word
+    folded = word.casefold()
+    for each in ALGORITHMS:
+        if folded in (each.name.casefold(), str(each.number)):
+            return each
+    like = [name for name in custom if name.casefold() == folded]
+    return like[0] if len(like) == 1 else None
+
+
+def _no_algorithm(word: str, text: str, custom: Sequence[str]) -> DumpError:
+    names = [*(each.name for each in ALGORITHMS), *custom]
+    todo = f"name some of {', '.join(names)}, or 0 to 9, or all"
+    if word.casefold() == ALL_OF_THEM:
+        what = f"{word!r} is every algorithm, and nothing can stand beside it"
+        todo = f"leave it out, or all else; {todo}"
+    elif not word:
+        what = "the name of an algorithm is missing"
+    else:
+        what = f"there is no algorithm {word!r}"
+        if near := _nearest(word.casefold(), names):
+            todo = f"the nearest is {' or '.join(near)}; {todo}"
+    return DumpError(what, f"-alg {text}", todo)
+
+
+def _nearest(word: str, names: Sequence[str]) -> list[str]:
+    """Names that hold the word, or else are spelt much like it; both without regard to case."""
+    folded = {name.casefold(): name for name in names}
+    holding = [name for key, name in folded.items() if len(word) > 2 and word in key]
+    return holding or [folded[key] for key in difflib.get_close_matches(word, folded, n=2)]
 
 
 def shape_text(shape: Sequence[int | str] | None) -> str:

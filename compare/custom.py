@@ -6,7 +6,8 @@ it, with all rights of the user: the one place where this package runs what it d
 
 An algorithm sees what it would see in the original, flat arrays that numpy computes with: float32
 where that holds the values, else float64 or complex. They are read-only, since the metrics are of
-the same memory, and one thread calls at a time.
+the same memory, and one thread calls at a time. What it prints goes to stderr: scripts read the
+answer from stdout.
 
     customs = load(Path(folder), parse("Name:key=value"))
     value, reason = customs[0].compare(mine.reshape(-1), golden.reshape(-1))
@@ -14,6 +15,7 @@ the same memory, and one thread calls at a time.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import sys
@@ -33,6 +35,9 @@ _FILE = re.compile(r"alg_(?P<name>[A-Za-z0-9_]+)\.py")
 _FORM = "def compare(my, golden, args), which returns two texts"
 _FLOAT32 = {np.dtype(name) for name in ("float32", "int16", "uint16", "int8", "uint8", "bool")}
 """Dtypes whose values float32 holds; ml_dtypes' and float16 are told by their size."""
+
+_running = threading.Lock()
+"""Held while an algorithm runs, whichever it is: where print goes is one thing for all threads."""
 
 
 class Arguments(SimpleNamespace):
@@ -76,13 +81,17 @@ def parse(options: str) -> dict[str, dict[str, str]]:
 
 
 def load(
-    folder: Path, options: Mapping[str, Mapping[str, str]], built_in: tuple[str, ...] = ()
+    folder: Path,
+    options: Mapping[str, Mapping[str, str]],
+    built_in: tuple[str, ...] = (),
+    is_taken: Callable[[str], bool] = lambda name: False,
 ) -> tuple[Custom, ...]:
     """Load every `algorithm/alg_<Name>.py` below `folder`, by name.
 
-    options: by algorithm, from `parse`. built_in: names that are taken. This runs the files.
-    Raises DumpError, one for the first that is wrong: no such file, a name that is taken or is
-    none, a file that cannot be run or defines no `compare`.
+    options: by algorithm, from `parse`. built_in: names of other algorithms. is_taken: whether a
+    name means something else, as that of a column. This runs the files. Raises DumpError, one for
+    the first that is wrong: no such file, a name that is taken or is none, a file that cannot be
+    run or defines no `compare`.
     """
     place = Path(folder) / FOLDER
     try:
@@ -102,6 +111,9 @@ def load(
         name = match["name"]
         if name in built_in:
             raise DumpError(f"there is an algorithm {name} already", path, "give it another name")
+        if is_taken(name):
+            what = f"no algorithm can be called {name}: a column is, or -alg takes it for another"
+            raise DumpError(what, path, "give it another name")
         customs.append(_custom(name, _function(path, name), Arguments(**options.get(name, {}))))
     if not customs:
         raise DumpError("there is no algorithm here", place, "put alg_<Name>.py there")
@@ -122,7 +134,8 @@ def _function(path: Path, name: str) -> Callable[..., object]:
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # where dataclasses look up what they are in
     try:
-        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
+        with _running, contextlib.redirect_stdout(sys.stderr):
+            exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever somebody's file raises
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(path)]
@@ -145,10 +158,9 @@ def _function(path: Path, name: str) -> Callable[..., object]:
 
 
 def _custom(name: str, function: Callable[..., object], args: Arguments) -> Custom:
-    lock = threading.Lock()
-
     def compare(mine: np.ndarray, golden: np.ndarray) -> tuple[str, str]:
-        with lock, np.errstate(divide="ignore", invalid="ignore"):
+        quiet = np.errstate(divide="ignore", invalid="ignore")
+        with _running, quiet, contextlib.redirect_stdout(sys.stderr):
             try:
                 return _two_texts(function(_plain(mine), _plain(golden), args))
             except (Exception, SystemExit) as error:  # noqa: BLE001 - of somebody's function

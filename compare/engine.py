@@ -61,18 +61,23 @@ _EMPTY = re.compile(r"(new_)?empty(_like|_strided|_permuted|_quantized)?(_|$)")
 
 
 class Status(Enum):
-    """What a row says: `EQUAL` is every element equal, `INCOMPARABLE` a shape, a dtype, damage or
-    something left out, `ARGUMENT` an argument that is no tensor and is another one in golden,
-    `UNINITIALISED` memory that no op has written yet, `DESCRIBED` tensors that have no data (meta),
-    of one shape and dtype."""
+    """What a row says: `EQUAL` is every element equal, `ALIKE` equal in value in another dtype,
+    `INCOMPARABLE` a shape, a dtype, damage or something left out, `ARGUMENT` an argument that is no
+    tensor and is another one in golden, `UNINITIALISED` memory that no op has written yet,
+    `DESCRIBED` tensors that have no data (meta), of one shape and dtype."""
 
     EQUAL = "bit-equal"
+    ALIKE = "equal in value"
     DIFFERS = "differing"
     UNPAIRED = "unpaired"
     INCOMPARABLE = "not comparable"
     ARGUMENT = "another argument"
     UNINITIALISED = "uninitialised"
     DESCRIBED = "without data"
+
+
+MEASURED = (Status.EQUAL, Status.ALIKE, Status.DIFFERS)
+"""Of rows that have numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,13 +326,16 @@ def _row(
         reason = f"not enough memory to compare {found.my_path}"
     else:
         notes = notes_of(mine, golden, measured.metrics)
-        return row(status_of(measured.metrics), *notes, claims=claims, measured=measured)
+        status = status_of(measured.metrics, mine.dtype == golden.dtype)
+        return row(status, *notes, claims=claims, measured=measured)
     return row(Status.INCOMPARABLE, reason, claims=claims)
 
 
-def status_of(metrics: Metrics) -> Status:
-    """Equal or not."""
-    return Status.EQUAL if metrics.exact == 1.0 else Status.DIFFERS
+def status_of(metrics: Metrics, one_dtype: bool = True) -> Status:
+    """Equal or not. one_dtype: both sides have the same."""
+    if metrics.exact < 1.0:
+        return Status.DIFFERS
+    return Status.EQUAL if one_dtype else Status.ALIKE
 
 
 def _argument_row(
@@ -411,6 +419,8 @@ def _measure(mine: Tensor, golden: Tensor, known: _Known, spread: Callable) -> _
         if options.custom or not can_stream(mine, golden):
             measured = _measure_arrays(mine.read(), golden.read(), options)
         else:
+            for tensor in (mine, golden):
+                tensor.check()  # before it is cut into as many parts as it claims to have
             size = min(mine.size, options.first or mine.size)
             found = way(mine.dtype, golden.dtype)
             streams = Streams(mine, golden, found, size)

@@ -22,6 +22,7 @@ from .files import FileTensor, tensors_in
 from .metrics import compare_arrays
 
 _CONVERTED = re.compile(r"(?:.*/)?([A-Za-z0-9_]+)\.([0-9]{1,18})\.(input|output)\.[A-Za-z0-9_.]+$")
+_IN_DUMP = re.compile(r"^((?:shapes|dtypes|NaN or infinite)\b.*?) in my dump")
 _DIGITS = re.compile(r"([0-9]+)")
 
 _Source = FileTensor | Path | DumpError
@@ -47,7 +48,7 @@ def rows_of_files(mine: Path, golden: Path) -> tuple[int, Iterator[Row]]:
     left, right = tensors_in(mine), tensors_in(golden)
     if len(left) == len(right) == 1:
         ((name, a),), (b,) = left.items(), right.values()
-        row = _new_row(_Place(1, name or mine.name), (str(mine), str(golden)))
+        row = _new_row(_Place(1, name), (str(mine), str(golden)))
         return 1, iter([measured(row, a, b)])
     return _rows(left, right)
 
@@ -139,16 +140,21 @@ def measured(row: Row, mine: FileTensor, golden: FileTensor) -> Row:
             mine, golden = (filled, golden) if mine.bare else (mine, filled)
     reason = obstacle(mine, golden, (None, None))
     if reason:
-        return replace(row, reasons=(reason,))
+        return replace(row, reasons=(_of_files(reason),))
     metrics = compare_arrays(mine.read(), golden.read())
     return replace(
         row,
         dtype=mine.dtype,
         shape=mine.shape,
-        status=status_of(metrics),
+        status=status_of(metrics, mine.dtype == golden.dtype),
         metrics=metrics,
-        reasons=(*notes_of(mine, golden, metrics), *taken),
+        reasons=(*map(_of_files, notes_of(mine, golden, metrics)), *taken),
     )
+
+
+def _of_files(reason: str) -> str:
+    """What is said of a pair of tensors, where they are in no dump; paths in it stay."""
+    return _IN_DUMP.sub(r"\1 in mine", reason)
 
 
 def _npy_files(root: Path) -> dict[str, _Source]:

@@ -17,12 +17,16 @@ from dumper.errors import printable
 from .columns import ABSENT, Columns, number, share
 from .engine import Row, Status
 from .program import say
-from .progress import console
+from .progress import console, show_table
 from .summary import Summary
+from .terminal import counted, show_again
 from .whole import adding
 
 _LATER = ("KullbackLeiblerDivergence", "StandardDeviation")
 """Algorithms that the original leaves out here."""
+
+_SHOWN = {"NPUDumpPath": "mine", "GroundTruthPath": "golden"}
+"""What a person reads for the columns that speak of dumps."""
 
 _NOT_OF_FILES = ("Index", "NPUDump", "Phase", "Api", "Module", "Source")
 
@@ -47,7 +51,7 @@ def show_pair(row: Row) -> None:
     """Print what there is to say of a pair on stdout."""
     for name, value in lines_of(row):
         if value not in ("", ABSENT):
-            say(f"{name:26} {value}")
+            say(f"{_SHOWN.get(name, name):26} {value}")
 
 
 def show_rows(mine: Path, golden: Path, summary: Summary) -> None:
@@ -57,16 +61,17 @@ def show_rows(mine: Path, golden: Path, summary: Summary) -> None:
         out.print(Text(f"{title:6}  {printable(str(path))}"), soft_wrap=True)
     counts = summary.counts
     out.print(
-        f"{summary.rows} rows: {summary.compared} compared, of which {counts[Status.EQUAL]} "
-        f"bit-equal and {counts[Status.DIFFERS]} differing; {counts[Status.UNPAIRED]} unpaired, "
-        f"{counts[Status.INCOMPARABLE]} not comparable"
+        f"{counted(summary.rows, 'row')}: {summary.compared} compared, "
+        f"of which {counts[Status.EQUAL]} bit-equal and {counts[Status.DIFFERS]} differing; "
+        f"{counts[Status.UNPAIRED]} unpaired, {counts[Status.INCOMPARABLE]} not comparable"
     )
     first = summary.first_own or summary.first
     if first is None:
         out.print("nothing differs" if summary.rows else "nothing was compared: there is no tensor")
         return
-    why = f" ({'; '.join(first.reasons)})" if first.metrics is None else ""
-    place = printable(f"{first.my_path or first.golden_path}{why}")
+    path = first.golden_path if first.my_path is None else first.my_path
+    why = f" ({_why(first)})" if first.metrics is None else ""
+    place = printable(f"{path}{why}")
     out.print(Text(f"first difference: {place}"), soft_wrap=True)
     if summary.worst:
         table = Table(box=None, pad_edge=False)
@@ -78,4 +83,12 @@ def show_rows(mine: Path, golden: Path, summary: Summary) -> None:
             numbers = number(m.relative_euclidean), number(m.max_absolute), share(m.exact)
             table.add_row(Text(printable(row.my_path)), *numbers)
         out.print("rows that differ most:")
-        out.print(table)
+        show_table(out, table)
+        show_again(summary, out)
+
+
+def _why(row: Row) -> str:
+    """Why a row has no numbers. The csv says of what has no partner what the original says."""
+    if row.status is Status.UNPAIRED:
+        return "only in mine" if row.golden_path is None else "only in golden"
+    return "; ".join(row.reasons)

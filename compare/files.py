@@ -23,12 +23,15 @@ from dumper.errors import DumpError
 KINDS = (".npy", ".txt", ".pt", ".pth", ".safetensors")
 """Endings of the files that can be read, whatever their case."""
 
+LONE = "tensor"
+"""What a tensor is called that its file gives no name."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileTensor:
     """One tensor of a file.
 
-    name: within the file; empty in a file that holds one array. dtype: torch's name, or the
+    name: within the file; LONE where that gives it none. dtype: torch's name, or the
     format's own for one that is not read. path: what to call it in messages. read: its values,
     ml_dtypes' for the small floats; raises DumpError. bare: the file is a text that says neither
     dtype nor shape, which are then what its lines look like.
@@ -56,11 +59,11 @@ def tensors_in(path: Path) -> dict[str, FileTensor]:
     if kind == ".npy":
         from .arrays import npy
 
-        return {"": npy(path)}
+        return {LONE: npy(path)}
     if kind == ".txt":
         from .arrays import text
 
-        return {"": text(path)}
+        return {LONE: text(path)}
     if kind in (".pt", ".pth"):
         from .checkpoints import pt
 
@@ -72,7 +75,8 @@ def tensors_in(path: Path) -> dict[str, FileTensor]:
     raise DumpError(
         f"files that end in {kind!r} are not compared",
         path,
-        f"name one that ends in {', '.join(KINDS)}, or a directory of npy files",
+        f"name one that ends in {', '.join(KINDS)}, or a directory of npy files; "
+        "two dumps are compared by msaccucmp compare",
     )
 
 

@@ -31,6 +31,13 @@ _THREADS = (
 )
 
 
+def named(_: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """A path as it was given, for click. Raises click.BadParameter for an empty one."""
+    if value == "":
+        raise click.BadParameter("it is empty; name a file or a directory")
+    return value
+
+
 def _refused(*names: str, todo: str, flag: bool = False) -> Callable[[Callable], Callable]:
     """An option that is known, and means nothing here."""
 
@@ -49,6 +56,7 @@ OPTIONS = (
         "--custom_script_path",
         "scripts",
         metavar="DIR",
+        callback=named,
         help="Folder with algorithm/alg_<Name>.py; they are run.",
     ),
     click.option(

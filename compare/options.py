@@ -37,9 +37,13 @@ from .program import complain, say
 if TYPE_CHECKING:
     from dumper.reader import Dump
 
+    from .advisor import Advisor
     from .custom import Custom
     from .engine import Row
     from .summary import Summary
+
+_SAID = 10
+"""Errors of -p that are printed; the next ones are counted."""
 
 
 class SingleOp(NamedTuple):
@@ -81,6 +85,7 @@ class Asked:
         """
         if self.scripts is None and not self.parameters:
             return ()
+        from .columns import is_taken
         from .custom import load, parse
 
         given = parse(self.parameters)
@@ -88,7 +93,7 @@ class Asked:
             if given.pop(name, None) is not None:
                 note(f"-a: {name} has no options; what is given for it changes nothing")
         if self.scripts is not None:
-            return load(Path(self.scripts), given, built_in)
+            return load(Path(self.scripts), given, built_in, is_taken)
         if given:
             name = next(iter(given))
             raise DumpError(f"there is no algorithm {name}", "-a", "name its folder with -c")
@@ -222,24 +227,37 @@ class After:
     ) -> bool:
         """Write the files beside `result`, the csv, and say so; whether all could be written.
 
-        header, cells: of that csv. What cannot be read of an array is complained of. Raises
-        DumpError where nothing can be written.
+        header, cells: of that csv. What cannot be is complained of, and costs nothing else.
         """
-        from .advisor import write_advice
         from .filtered import write_filtered
 
-        whole = True
+        errors: list[DumpError] = []
         if self._kept is not None:
-            written = write_filtered(self._kept, mine, golden, result, header, cells)
-            for error in written.errors:
-                complain(str(error))
-            whole = not written.errors
-            say(f"{written.rows} rows with a low cosine: {printable(str(written.folder))}")
+            try:
+                written = write_filtered(self._kept, mine, golden, result, header, cells)
+            except DumpError as error:
+                errors.append(error)
+            else:
+                errors += written.errors
+                say(f"{written.rows} rows with a low cosine: {printable(str(written.folder))}")
         if self._advisor:
-            unread = len(mine.skipped) + len(golden.skipped)
-            loaded = mine.load_mode or golden.load_mode
-            advice = self._advisor.advice(summary, load_mode=loaded, unread=unread)
-            for line in advice.lines:
-                say(line)
-            say(f"advice: {printable(str(write_advice(advice, result.parent)))}")
-        return whole
+            try:
+                self._advise(self._advisor, result, mine, golden, summary)
+            except DumpError as error:
+                errors.append(error)
+        for error in errors[:_SAID]:
+            complain(str(error))
+        if len(errors) > _SAID:
+            complain(f"{len(errors) - _SAID} more, as the last one")
+        return not errors
+
+    @staticmethod
+    def _advise(advisor: Advisor, result: Path, mine: Dump, golden: Dump, summary: Summary) -> None:
+        from .advisor import write_advice
+
+        unread = len(mine.skipped) + len(golden.skipped)
+        loaded = mine.load_mode or golden.load_mode
+        advice = advisor.advice(summary, load_mode=loaded, unread=unread)
+        for line in advice.lines:
+            say(line)
+        say(f"advice: {printable(str(write_advice(advice, result.parent)))}")

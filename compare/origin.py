@@ -15,7 +15,7 @@ from typing import Any
 
 import h5py
 
-from dumper.errors import DumpError
+from dumper.errors import DumpError, decoded
 from dumper.patience import patience
 from dumper.reader import Dump
 from dumper.stored import DAMAGE
@@ -74,7 +74,7 @@ def origin_of(dump: Dump, digest: str | None) -> Origin:
     _ = dump.environment  # which may turn out unreadable
     status = os.stat(dump.path)
     return Origin(
-        str(dump.path),
+        decoded(str(dump.path)),
         status.st_size,
         status.st_mtime_ns,
         digest,

@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -18,6 +19,9 @@ from dumper.errors import DumpError, printable
 
 if TYPE_CHECKING:
     from dumper.reader import Dump
+
+_OPENING = 640 << 20
+"""Bytes that opening a file may take besides those that follow from its size."""
 
 TROUBLE = 2
 """Exit status of what went wrong, whatever the dumps hold."""
@@ -117,8 +121,29 @@ def opening(path: str, checked: bool = False) -> Dump:
 
     from .progress import working
 
-    with working(f"opening {printable(path)}"):
+    with working(f"opening {printable(path)}"), _bounded(path):
         return open_dump(path, checked=checked)
+
+
+@contextlib.contextmanager
+def _bounded(path: str) -> Iterator[None]:
+    """Memory for what a file says it holds: HDF5 believes some damaged sizes."""
+    if sys.platform != "linux":
+        yield
+        return
+    import resource
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    size = os.stat(path).st_size if os.path.exists(path) else 0
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    limit = pages * resource.getpagesize() + _OPENING + 2 * size
+    if before[0] != resource.RLIM_INFINITY:
+        limit = min(limit, before[0])
+    resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def no_records(dump: Dump) -> DumpError:

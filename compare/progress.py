@@ -25,6 +25,8 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.table import Table
+from rich.text import Text
 
 T = TypeVar("T")
 
@@ -37,6 +39,17 @@ def console(stream: TextIO) -> Console:
     """A rich console that neither wraps nor colours what goes into a pipe."""
     width = None if stream.isatty() else _PIPED_WIDTH
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+def show_table(out: Console, table: Table) -> None:
+    """Print a table; what goes into a pipe has no blanks at the end of its lines."""
+    if out.is_terminal:
+        out.print(table)
+        return
+    with out.capture() as found:
+        out.print(table)
+    for line in found.get().splitlines():
+        out.print(Text(line.rstrip()), soft_wrap=True)
 
 
 def with_progress(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from dumper.errors import DumpError
 
 from .columns import Place
-from .engine import Row, Status
+from .engine import MEASURED, Row, Status
 from .metrics import Metrics, Ulp, Worst
 
 _ROW = (
@@ -163,7 +163,7 @@ def _row_of(value: dict[str, Any]) -> Numbered:
         _as_text(value["phase"]),
         tuple(map(_as_word, _as_list(value["custom"]))),
     )
-    if (row.status in (Status.EQUAL, Status.DIFFERS)) is (m is None):
+    if (row.status in MEASURED) is (m is None):
         raise ValueError(f"metrics and status {row.status.value!r}")
     place = Place(*(_as_text(value[name]) for name in Place._fields))
     return Numbered(_as_count(value["row"]), row, place)

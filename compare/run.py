@@ -6,9 +6,11 @@ one's partial result leaves out as many rows as that has, and ends with the same
 
 from __future__ import annotations
 
+import contextlib
 import math
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,32 @@ class Stopped(KeyboardInterrupt):
     def __init__(self, rows: int) -> None:
         super().__init__()
         self.rows = rows
+
+
+@contextlib.contextmanager
+def one_stop() -> Iterator[None]:
+    """Let only the first signal stop what runs here; the next one would stop its clearing up.
+
+    A stop may well come twice: to the process group, and handed on by the process above (guard.py).
+    """
+    stops = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is signal.default_int_handler  # not what nohup ignores
+    ]
+
+    def stop(*_: object) -> None:
+        for number in stops:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in stops:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in stops:
+            signal.signal(number, signal.default_int_handler)
 
 
 def head_of(

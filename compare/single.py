@@ -1,9 +1,10 @@
 """`-op`: one tensor of one op, element by element, as the original's single-op files.
 
-In the output folder, with `<op>_<input|output>_<i>` before each name: `.npy` (mine), `_<n>.csv`
-from element n on, `_absolute_error_topn.csv`, `_relative_error_topn.csv`, `_summary.txt`. Numbers
-keep their digits, and a NaN or an infinity of one side only comes first among the worst, where the
-original counts it as no error. Elements stream, so that a file is never in memory as text.
+In the output folder, with `<op>_<input|output>_<i>` before each name: `.npy` (mine, as it is
+compared), `_<n>.csv` from element n on, `_absolute_error_topn.csv`, `_relative_error_topn.csv`,
+`_summary.txt`. Numbers keep their digits, and a NaN or an infinity of one side only comes first
+among the worst, where the original counts it as no error. Elements stream, so that a file is never
+in memory as text.
 
     write_single(mine, golden, SingleOp("relu/3"), Path("out")).summary
 """
@@ -20,7 +21,7 @@ from dumper.errors import DumpError, printable
 from dumper.reader import Dump, Record
 from dumper.stored import Tensor
 
-from .convert import safe, select
+from .convert import estimate, safe, select
 from .elements import Table, Top, coordinates
 from .filtered import write_npy
 from .kinds import comparable
@@ -52,13 +53,13 @@ def write_single(mine: Dump, golden: Dump, asked: SingleOp, folder: Path, first:
     tensor = _tensor(record, asked)
     partner, other = _counterpart(mine, golden, record, tensor)
     x, y = _arrays(record, tensor, partner, other)
-    shape, (x, y) = x.shape, (x.reshape(-1), y.reshape(-1))
+    whole, shape, x, y = x, x.shape, x.reshape(-1), y.reshape(-1)
     if first:
         x, y = x[:first], y[:first]
     lines = x.size * asked.elements + 2 * min(asked.topn, x.size)
     folder_with_room(
         folder,
-        tensor.nbytes * 2 + lines * _LINE_BYTES,
+        estimate([(record, tensor)], "npy") + lines * _LINE_BYTES,
         "make room, name another -out, or leave out the elements with --ignore_single_op_result",
     )
     numbered = asked.name.strip("/") not in (record.ir, printable(record.ir))
@@ -67,7 +68,7 @@ def write_single(mine: Dump, golden: Dump, asked: SingleOp, folder: Path, first:
     table = Table(x, y, shape)
     tops = Top(asked.topn), Top(asked.topn)
     paths = [folder / f"{prefix}.npy"]
-    write_npy(paths[0], tensor)
+    write_npy(paths[0], tensor, whole)
     for start in range(0, max(x.size, 1), asked.max_line):
         stop = min(start + asked.max_line, x.size)
         if not asked.elements:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from dumper.layout import VALUES
 
-from .engine import Row, Status
+from .engine import MEASURED, Row, Status
 
 WORST = 10
 """Rows in the table of those that differ most."""
@@ -50,6 +50,8 @@ class Summary:
     _record_own: tuple[int, Row] | None = None
     _inputs_equal: bool = True
     _worst: list[_Bad] = field(default_factory=list)
+    _again: Counter[int] = field(default_factory=Counter)
+    """How many later rows have the numbers of one of the worst, by its `earlier`."""
 
     def add(self, row: Row) -> None:
         """Take the next row; rows of one record come together."""
@@ -61,6 +63,9 @@ class Summary:
         if row.side == "input":
             self.has_inputs = True
         if row.status in _AS_IN_GOLDEN:
+            return
+        if row.status is Status.ALIKE:  # no difference, but no bit-equal input either
+            self._inputs_equal = self._inputs_equal and row.side != "input"
             return
         if self.first is None:
             self.first, self._first_number = row, self.rows
@@ -74,14 +79,18 @@ class Summary:
     def _rank(self, row: Row) -> None:
         m = row.metrics
         bad = _Bad(_badness(m.relative_euclidean), _badness(m.max_absolute), -self.rows, row)
-        if len(self._worst) == WORST and bad < self._worst[0]:
+        is_full = len(self._worst) == WORST
+        if is_full and bad[:2] < self._worst[0][:2]:
             return
-        if any(bad[:2] == b[:2] and _alike(row, b.row) for b in self._worst):
-            return  # the same value again, an input that was an output: one row says it all
-        if len(self._worst) < WORST:
+        for other in self._worst:
+            if bad[:2] == other[:2] and _alike(row, other.row):
+                self._again[other.earlier] += 1  # one value in many places: one row says it all
+                return
+        if not is_full:
             heapq.heappush(self._worst, bad)
         else:
-            heapq.heappushpop(self._worst, bad)
+            out = heapq.heappushpop(self._worst, bad)
+            self._again.pop(out.earlier, None)
 
     @property
     def _own_now(self) -> tuple[int, Row] | None:
@@ -97,7 +106,7 @@ class Summary:
     @property
     def compared(self) -> int:
         """How many pairs were measured."""
-        return self.counts[Status.EQUAL] + self.counts[Status.DIFFERS]
+        return sum(self.counts[status] for status in MEASURED)
 
     @property
     def nothing_differs(self) -> bool:
@@ -111,6 +120,11 @@ class Summary:
         What has the very numbers of an earlier row is left out: it is the same value again.
         """
         return [bad.row for bad in sorted(self._worst, reverse=True)]
+
+    @property
+    def again(self) -> int:
+        """How many rows `worst` leaves out as they have the numbers of one that is in it."""
+        return self._again.total()
 
     def as_json(self) -> dict[str, Any]:
         """JSON values; rows by their numbers, from 1."""

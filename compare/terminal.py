@@ -19,7 +19,7 @@ from dumper.layout import DEVICE_NAMES
 from .columns import element, number, shape_text, share
 from .engine import Row, Status
 from .origin import Gap, Origin
-from .progress import console
+from .progress import console, show_table
 from .summary import Summary
 
 WIDE = 110  # columns
@@ -31,13 +31,14 @@ def show_summary(mine: Origin, golden: Origin, summary: Summary) -> None:
     out = console(sys.stdout)
     for title, origin in (("my dump", mine), ("golden", golden)):
         mode = ", load mode" if origin.load_mode else ""
-        what = f"{device_name(origin.device)}, {origin.records} records{mode}"
+        what = f"{device_name(origin.device)}, {counted(origin.records, 'record')}{mode}"
         out.print(Text(f"{title:8}  {printable(origin.path)} ({what})"), soft_wrap=True)
     counts = summary.counts
     out.print(
-        f"{summary.rows} rows: {summary.compared} compared, of which {counts[Status.EQUAL]} "
-        f"bit-equal and {counts[Status.DIFFERS]} differing; {counts[Status.UNPAIRED]} unpaired, "
-        f"{counts[Status.INCOMPARABLE]} not comparable"
+        f"{counted(summary.rows, 'row')}: {summary.compared} compared, "
+        f"of which {counts[Status.EQUAL]} bit-equal and {counts[Status.DIFFERS]} differing; "
+        f"{counts[Status.UNPAIRED]} unpaired, {counts[Status.INCOMPARABLE]} not comparable"
+        + f", {counts[Status.ALIKE]} equal in value in another dtype" * (Status.ALIKE in counts)
         + f", {counts[Status.ARGUMENT]} with another argument" * (Status.ARGUMENT in counts)
         + f", {counts[Status.UNINITIALISED]} uninitialised" * (Status.UNINITIALISED in counts)
         + f", {counts[Status.DESCRIBED]} without data" * (Status.DESCRIBED in counts),
@@ -46,7 +47,17 @@ def show_summary(mine: Origin, golden: Origin, summary: Summary) -> None:
     out.print(Text(_first(mine, golden, summary)), soft_wrap=True)
     if summary.worst:
         out.print("rows that differ most:")
-        out.print(_table(summary.worst, out))
+        show_table(out, _table(summary.worst, out))
+        show_again(summary, out)
+
+
+def show_again(summary: Summary, out: Console) -> None:
+    """Print how many rows the table of the worst leaves out, if any."""
+    if summary.again:
+        verb = "differs" if summary.again == 1 else "differ"
+        out.print(
+            f"{summary.again} more {verb} with the same numbers as one of these", soft_wrap=True
+        )
 
 
 def show_missing(title: str, origin: Origin) -> None:
@@ -64,9 +75,16 @@ def show_missing(title: str, origin: Origin) -> None:
         last = printable(origin.last_record)
         say(f"is unfinished: its last record is {last}; compared as far as it goes")
     if origin.unreadable.count:
-        say(f"has {origin.unreadable.count} unreadable parts, {first(origin.unreadable)}")
+        parts = counted(origin.unreadable.count, "unreadable part")
+        say(f"has {parts}, {first(origin.unreadable)}")
     if origin.left_out.count:
-        say(f"lacks {origin.left_out.count} values its writer left out, {first(origin.left_out)}")
+        values = counted(origin.left_out.count, "value")
+        say(f"lacks {values} its writer left out, {first(origin.left_out)}")
+
+
+def counted(count: int, thing: str) -> str:
+    """A number of things, in the plural unless there is one."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def device_name(code: int | None) -> str:
@@ -85,7 +103,8 @@ def _first(mine: Origin, golden: Origin, summary: Summary) -> str:
         if not summary.rows:
             return "nothing was compared: the two dumps have no tensor in common"
         if unread:
-            return f"nothing that was compared differs, but {unread} parts could not be read"
+            parts = counted(unread, "part")
+            return f"nothing that was compared differs, but {parts} could not be read"
         return "nothing differs"
     loaded = mine.load_mode or golden.load_mode
     if loaded:

@@ -5,8 +5,11 @@ As an error for bad input; as a warning where training must go on.
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
+
+_BYTES = re.compile("[\udc80-\udcff]+")
 
 
 class DumpError(Exception):
@@ -31,11 +34,25 @@ def printable(text: str) -> str:
     escapes."""
     if text.isascii() and text.isprintable():
         return text
+    text = decoded(text)
     return "".join(
         character
         if character.isprintable()
         else character.encode("unicode_escape", "surrogatepass").decode("ascii")
         for character in text
+    )
+
+
+def decoded(text: str) -> str:
+    """Make characters of what came in byte by byte, as a path does where the locale is ASCII.
+
+    Bytes that are no UTF-8 stay as they are.
+    """
+    return _BYTES.sub(
+        lambda found: (
+            found[0].encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+        ),
+        text,
     )
 
 

@@ -40,10 +40,11 @@ def test_the_op_that_went_wrong_is_named(pair, tmp_path):
     done = compare(*pair)
     assert "first difference: seqid 2, relu, /relu/2/output/result; all its inputs" in done.stdout
     table = done.stdout[done.stdout.index("rows that differ most") :].splitlines()
-    assert [line.split()[1] for line in table[2:-2]] == [
+    assert [line.split()[1] for line in table[2:-3]] == [
         "/relu/2/output/result",  # which is /sum/3/input/self again
         "/sum/3/output/result",
     ]
+    assert table[-3] == "1 more differs with the same numbers as one of these"
 
 
 ALGORITHMS = [
@@ -151,7 +152,8 @@ def test_what_could_not_be_read_is_not_equal(pair, add, sides):
             add(file)
     done = compare(*pair)
     assert done.exit_code == 1
-    words = f"nothing that was compared differs, but {len(sides)} parts could not be read"
+    parts = "1 part" if len(sides) == 1 else "2 parts"
+    words = f"nothing that was compared differs, but {parts} could not be read"
     assert words in done.stdout
     assert "nothing differs" not in done.stdout
 
@@ -251,7 +253,7 @@ def test_unreadable_parts_are_said(pair, tmp_path):
     with h5py.File(tmp_path / "npu.h5", "r+") as file:
         file.create_group("mul/one\x1b[31m")
     done = compare(*pair)
-    assert "1 unreadable parts, first /mul/one\\x1b[31m: no seqid" in done.stderr
+    assert "1 unreadable part, first /mul/one\\x1b[31m: no seqid" in done.stderr
 
 
 def test_names_that_would_run_are_inert(pair, tmp_path):

@@ -1,5 +1,6 @@
 """The columns: which and in what order, numbers that keep their digits, cells that nothing runs."""
 
+import csv
 import dataclasses
 import math
 
@@ -15,6 +16,7 @@ from compare.columns import (
     Place,
     element,
     inert,
+    is_taken,
     number,
     select,
     share,
@@ -78,14 +80,19 @@ def test_the_ten_are_numbered_as_the_original_numbers_them():
         (" 5 , KullbackLeiblerDivergence ", (), [NAMES[5], NAMES[4]]),
         ("3,3,RelativeEuclideanDistance", (), [NAMES[3]]),
         ("Other,0,Mine", ("Mine", "Other"), ["Other", NAMES[0], "Mine"]),
-        ("3", ("3",), [NAMES[3]]),
+        ("9 0\t3", (), [NAMES[9], NAMES[0], NAMES[3]]),
+        ("0, 3 ,5", (), [NAMES[0], NAMES[3], NAMES[5]]),
+        ("cosinesimilarity MAXABSOLUTEERROR", (), NAMES[:2]),
+        ("ALL", ("Mine",), [*NAMES, "Mine"]),
+        ("mine", ("Mine",), ["Mine"]),
+        ("mine,Mine", ("Mine", "mine"), ["mine", "Mine"]),
     ],
 )
 def test_columns_follow_the_selection(text, custom, chosen):
     found = select(text, custom)
     assert list(found.chosen) == chosen
     assert list(found.names) == [*PEER_COLUMNS[:6], *chosen, "CompareFailReason", *OURS]
-    assert list(found.custom) == [name for name in chosen if name in custom and name not in "3"]
+    assert list(found.custom) == [name for name in chosen if name in custom]
     assert found.divergence == ("KullbackLeiblerDivergence" in chosen)
 
 
@@ -93,13 +100,58 @@ def test_columns_follow_the_selection(text, custom, chosen):
     ("text", "words"),
     [
         ("10", "'10'"), ("-1", "'-1'"), ("cosine", "'cosine'"), ("0,,1", "is missing"),
-        ("", "is missing"), ("all,0", "'all'"), ("Mine", "'Mine'"), ("0;1", "'0;1'"),
+        ("", "is missing"), ("Mine", "'Mine'"), ("0;1", "'0;1'"), ("0 ,, 1", "is missing"),
+        ("all,0", "'all' is every algorithm"), ("0 ALL", "'ALL' is every algorithm"),
     ],
 )  # fmt: skip
 def test_another_name_is_trouble(text, words):
     with pytest.raises(DumpError) as caught:
         select(text)
     assert words in caught.value.what and "CosineSimilarity" in caught.value.todo
+
+
+@pytest.mark.parametrize(
+    ("word", "custom", "near"),
+    [
+        ("cosine", (), "the nearest is CosineSimilarity; "),
+        ("CosinSimilarty", (), "the nearest is CosineSimilarity; "),
+        ("relative", (), "the nearest is AccumulatedRelativeError or RelativeEuclideanDistance or"),
+        ("Biass", ("Bias",), "the nearest is Bias; "),
+        ("MINE", ("Mine", "mine"), "the nearest is "),
+        ("10", (), "name some of "),
+    ],
+)
+def test_the_nearest_names_are_offered(word, custom, near):
+    with pytest.raises(DumpError) as caught:
+        select(word, custom)
+    assert caught.value.todo.startswith(near) and "CosineSimilarity, " in caught.value.todo
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"),
+    [
+        *((name, True) for name in (*PEER_COLUMNS, *OURS, "OverFlow", "MyFile", "GoldenFile")),
+        *((name, True) for name in ("all", "ALL", "0", "42", "ulpmax", "INDEX")),
+        *((name, False) for name in ("Bias", "alle", "UlpMax2", "a0", "_1")),
+    ],
+)
+def test_a_name_with_another_meaning_is_taken(name, taken):
+    assert is_taken(name) is taken
+
+
+@pytest.mark.parametrize("twice", ["UlpMax", "Index", "CompareFailReason", "CosineSimilarity"])
+def test_no_column_is_there_twice(twice):
+    with pytest.raises(DumpError, match="a column is there twice"):
+        Columns((*ALGORITHMS, twice))
+    assert Columns((*ALGORITHMS, "Bias")).names.count("Bias") == 1
+
+
+@pytest.mark.parametrize("text", ["1,2", 'say "x"', "a;b", "plain"])
+def test_whatever_stands_in_a_cell_is_one_cell(text):
+    """A custom algorithm returns any text, and a name may be that of a number."""
+    columns = Columns((ALGORITHMS[0], "Bias"))
+    (cells,) = csv.reader([columns.line(row(custom=(text,)))])
+    assert cells == columns.cells(row(custom=(text,))) and cells[7] == text
 
 
 def test_a_custom_algorithms_text_stands_in_its_column():

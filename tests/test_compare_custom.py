@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from compare.columns import is_taken
 from compare.custom import Custom, load, parse
 from dumper.errors import DumpError
 
@@ -110,6 +111,32 @@ def test_a_folder_that_cannot_be_used_is_one_message(tmp_path, files, options, w
         load(folder(tmp_path / "c", **files), options, ("Taken",))
 
 
+@pytest.mark.parametrize(
+    "name", ["UlpMax", "exactmatch", "Index", "OverFlow", "MyFile", "all", "7"]
+)
+def test_a_name_with_another_meaning_is_one_message(tmp_path, name):
+    """It would stand in the csv twice, or could not be chosen."""
+    place = folder(tmp_path, **{f"alg_{name}": GOOD, f"alg_{name}x": GOOD})
+    with pytest.raises(DumpError, match=f"no algorithm can be called {name}: ") as error:
+        load(place, {}, (), is_taken)
+    assert error.value.where == str(place / "algorithm" / f"alg_{name}.py")
+    (place / "algorithm" / f"alg_{name}.py").unlink()
+    assert [custom.name for custom in load(place, {}, (), is_taken)] == [f"{name}x"]
+
+
+def test_what_is_printed_goes_to_stderr(tmp_path, capsys):
+    """Also where it fails, and after it; a script reads the answer from stdout."""
+    text = (
+        "print('loading')\ndef compare(my, golden, args):\n    print('at it')\n    return 1 / 0\n"
+    )
+    custom = only(tmp_path, text)
+    value, reason = custom.compare(np.ones(1), np.ones(1))
+    print("answer")
+    assert value == "NaN" and "division by zero" in reason
+    found = capsys.readouterr()
+    assert (found.out, found.err) == ("answer\n", "loading\nat it\n")
+
+
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.write_text("a file")])
 def test_a_folder_that_is_none_is_one_message(tmp_path, make):
     make(tmp_path / "c")
@@ -157,17 +184,22 @@ def test_arrays_are_of_a_dtype_to_compute_with(tmp_path, given, seen):
 
 
 def test_one_thread_calls_at_a_time(tmp_path):
+    """Whichever algorithm; and stdout is what it was."""
     text = (
-        "import time\nbusy = []\ndef compare(my, golden, args):\n    busy.append(1)\n"
+        "import time\ndef compare(my, golden, args):\n    busy.append(1)\n"
         "    time.sleep(0.01)\n    n = len(busy)\n    busy.pop()\n    return str(n), ''\n"
     )
-    custom, seen = only(tmp_path, text), []
-    one = np.ones(1, np.float32)
+    place = folder(tmp_path, alg_A=f"import sys\nbusy = sys.busy_of_test = []\n{text}")
+    (place / "algorithm" / "alg_B.py").write_text(f"import sys\nbusy = sys.busy_of_test\n{text}")
+    customs, seen = load(place, {}), []
+    one, out = np.ones(1, np.float32), sys.stdout
     threads = [
-        threading.Thread(target=lambda: seen.append(custom.compare(one, one)[0])) for _ in range(6)
+        threading.Thread(target=lambda each=each: seen.append(each.compare(one, one)[0]))
+        for each in customs * 3
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert seen == ["1"] * 6
+    del sys.busy_of_test
+    assert seen == ["1"] * 6 and sys.stdout is out

@@ -255,3 +255,16 @@ def test_memory_that_is_not_there_costs_its_row(tmp_path, monkeypatch):
     found = rows(dump(tmp_path / "m.h5", tensors), dump(tmp_path / "g.h5", tensors))
     assert [row.status for row in found] == [Status.EQUAL, Status.INCOMPARABLE, Status.EQUAL]
     assert "not enough memory" in found[1].reasons[0]
+
+
+def test_a_size_that_no_file_holds_costs_its_row_at_once(tmp_path):
+    """2 ** 50 elements would be millions of parts."""
+    paths = tmp_path / "m.h5", tmp_path / "g.h5"
+    for path in paths:
+        with h5py.File(path, "w") as file:
+            data = file.create_dataset("op/1/output/x", (1 << 50,), "f4")
+            for name, value in (("Type", 0), ("DataType", 1), ("DeviceType", 0)):
+                data.attrs[name] = np.int32(value)
+    (row,) = rows(*paths)
+    assert row.status is Status.INCOMPARABLE
+    assert "claims" in row.reasons[0]

@@ -59,7 +59,7 @@ def test_npy_round_trip(tmp_path_factory, name, data):
         values = values.astype(values.dtype.newbyteorder(">"))
     path = tmp_path_factory.getbasetemp() / "round.npy"
     np.save(path, values)
-    same(tensors_in(path)[""], name, stored)
+    same(tensors_in(path)["tensor"], name, stored)
 
 
 @pytest.mark.parametrize(("called", "name"), SAFETENSORS.items())
@@ -138,7 +138,7 @@ def test_text_of_dtypes_that_numpy_lacks(tmp_path, name):
     numbers = ["(1.5-2j) (0+0.25j)"] if name == "complex64" else ["1.5 -2", "0 0.25"]
     shape = [1, 2] if name == "complex64" else [2, 2]
     (tmp_path / "a.txt").write_text("\n".join([f"# shape: {shape}", f"# dtype: {name}", *numbers]))
-    tensor = tensors_in(tmp_path / "a.txt")[""]
+    tensor = tensors_in(tmp_path / "a.txt")["tensor"]
     expected = [[1.5 - 2j, 0.25j]] if name == "complex64" else [[1.5, -2], [0, 0.25]]
     assert (tensor.dtype, tensor.shape) == (name, tuple(shape))
     assert tensor.read().astype("c16").tolist() == expected
@@ -184,11 +184,11 @@ def test_the_lines_of_a_pair(tmp_path):
 @pytest.mark.parametrize(
     ("mine", "golden", "status", "reason"),
     [
-        (np.zeros((2, 3), "f4"), np.zeros((3, 2), "f4"), 1, "shapes differ: [2, 3] in my dump"),
-        (np.zeros((), "f4"), np.zeros((1,), "f4"), 1, "shapes differ: [] in my dump, [1]"),
-        (np.zeros(2, "f4"), np.zeros(2, "f8"), 1, "dtypes differ: float32 in my dump, float64"),
-        (np.zeros(2, "i4"), np.zeros(2, "i8"), 0, "dtypes: int32 in my dump, int64 in golden"),
-        (np.zeros(2, "f2"), np.zeros(2, "f4"), 0, "dtypes: float16 in my dump, float32"),
+        (np.zeros((2, 3), "f4"), np.zeros((3, 2), "f4"), 1, "shapes differ: [2, 3] in mine"),
+        (np.zeros((), "f4"), np.zeros((1,), "f4"), 1, "shapes differ: [] in mine, [1]"),
+        (np.zeros(2, "f4"), np.zeros(2, "f8"), 1, "dtypes differ: float32 in mine, float64"),
+        (np.zeros(2, "i4"), np.zeros(2, "i8"), 0, "dtypes: int32 in mine, int64 in golden"),
+        (np.zeros(2, "f2"), np.zeros(2, "f4"), 0, "dtypes: float16 in mine, float32"),
         (np.zeros(0, "f4"), np.zeros(0, "f4"), 0, "This tensor is empty."),
         (np.array(7, "i8"), np.array(7, "i8"), 0, "This tensor is scalar."),
     ],
@@ -205,7 +205,7 @@ def test_shape_and_dtype_come_first(tmp_path, mine, golden, status, reason):
 
 def test_values_are_mapped_not_copied(tmp_path):
     path = save(tmp_path / "a.npy", np.arange(1000))
-    values = tensors_in(path)[""].read()
+    values = tensors_in(path)["tensor"].read()
     assert not values.flags.owndata and not values.flags.writeable
     assert values.tolist() == list(range(1000))
 
@@ -222,9 +222,48 @@ def test_tensors_pair_by_name(tmp_path):
     assert rows[0]["CompareFailReason"] == "No data match with a in golden dump data."
     assert rows[1]["NPUDumpPath"] == "NaN" and rows[1]["GroundTruthPath"] == "b"
     assert rows[2]["MaxAbsoluteError"] == "1.000000" and rows[3]["ExactMatch"] == "1.000000"
+    assert "(only in mine)" in done.stdout and "dump" not in done.stdout.partition("result: ")[0]
     torch.save(one, tmp_path / "lone.pt")
     safetensors.torch.save_file({"other": one}, tmp_path / "lone.safetensors")
     assert run(tmp_path / "lone.pt", tmp_path / "lone.safetensors", tmp_path).exit_code == 0
+
+
+@pytest.mark.parametrize("lone", ["a.pt", "a.npy", "a.txt"])
+def test_a_tensor_without_name_is_called_tensor(tmp_path, lone):
+    """Which pairs by that name where the other file has several."""
+    one = torch.ones(2)
+    torch.save(one, tmp_path / "a.pt")
+    save(tmp_path / "a.npy", one)
+    (tmp_path / "a.txt").write_text("1 1")
+    for names, found in (("ab", ["NaN", "NaN", "NaN"]), (("a", "tensor"), ["NaN", "1.000000"])):
+        torch.save(dict.fromkeys(names, one), tmp_path / "g.pt")
+        done = run(tmp_path / lone, tmp_path / "g.pt", tmp_path)
+        rows = written(done)
+        assert [row["NPUDump"] for row in rows] == sorted({*names, "tensor"})
+        assert [row["ExactMatch"] for row in rows] == found
+        assert done.exit_code == 1 and "first difference: a (only in golden)" in done.stdout
+        if len(found) == 3:
+            reason = "No data match with tensor in golden dump data."
+            assert rows[2]["CompareFailReason"] == reason and rows[2]["NPUDumpPath"] == "tensor"
+
+
+def test_what_a_person_reads_speaks_of_no_dump(tmp_path):
+    a, b = save(tmp_path / "a.npy", [1, np.nan]), save(tmp_path / "b.npy", [1, 2], "f8")
+    for mine, golden in ((a, b), (save(tmp_path / "c.npy", [1, np.nan]), a), (a, tmp_path / "d")):
+        if golden.suffix != ".npy":
+            golden = save(tmp_path / "in my dump" / "d.npy", [0, 0])
+        done = run(mine, golden, tmp_path)
+        assert "dump" not in done.stdout.lower().replace("/in my dump/", ""), done.output
+    assert "NaN or infinite: 1 of 2 elements in mine only" in done.stdout
+    assert str(golden) in done.stdout
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("text", ["0 1 2\n", "# shape: [3]\n# dtype: float32\n0 1 2\n"])
+def test_a_text_may_begin_with_a_byte_order_mark(tmp_path, mark, text):
+    (tmp_path / "a.txt").write_text(mark + text, encoding="utf-8")
+    done = run(tmp_path / "a.txt", save(tmp_path / "b.npy", [0, 1, 2]), tmp_path)
+    assert done.exit_code == 0, done.output
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -1,6 +1,7 @@
 """`-p 1`: which rows are taken out, and that each has its two arrays."""
 
 import csv
+import shutil
 from dataclasses import replace
 
 import h5py
@@ -135,6 +136,57 @@ def test_an_array_that_cannot_be_read_costs_only_itself(tmp_path):
     ]
     (error,) = found.errors
     assert error.where == "/a/1/output/x" and "cannot be read" in error.what
+
+
+def claiming(path, op, elements):
+    """A value that claims so many floats and stores none of them."""
+    with h5py.File(path, "r+") as file:
+        data = file.create_dataset(f"{op}/output/x", (elements,), "f4")
+        data.attrs.update({"Type": np.int32(0), "DataType": np.int32(1)})
+
+
+def test_a_value_that_claims_terabytes_costs_only_itself(tmp_path):
+    mine = dump(tmp_path / "m.h5", {"b/2/output/x": UP})
+    golden = dump(tmp_path / "g.h5", {"b/2/output/x": DOWN})
+    claiming(mine, "a/1", 1 << 40)
+    claiming(golden, "a/1", 1 << 40)
+    found, rows = written(mine, golden, tmp_path / "r.csv")
+    names = {row["NPUDump"]: (row["MyFile"], row["GoldenFile"]) for row in rows}
+    assert names == {"a": ("NaN", "NaN"), "b": ("my_dump2_1.npy", "gold_dump2_1.npy")}
+    assert [error.where for error in found.errors] == ["/a/1/output/x"] * 2
+    assert all("claims 4398046511104 bytes" in error.what for error in found.errors)
+
+
+@pytest.mark.parametrize(("free", "fit"), [(8_200, 0), (14_000, 1), (17_500, 2)])
+def test_a_value_without_room_costs_only_itself(tmp_path, monkeypatch, free, fit):
+    """An array of 8 KB takes 8 KB, on each side; and the csv, of less than 1 KB, keeps its room."""
+    values = np.arange(2000, dtype="f4")
+    files = [
+        dump(tmp_path / name, {"a/1/output/x": array})
+        for name, array in (("m.h5", values), ("g.h5", -values))
+    ]
+
+    def usage(folder):
+        used = sum(path.stat().st_size for path in folder.glob("*.npy"))
+        return shutil._ntuple_diskusage(free, used, free - used)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    found, (row,) = written(*files, tmp_path / "r.csv")
+    assert sum(row[name] != "NaN" for name in ("MyFile", "GoldenFile")) == fit
+    assert len(found.errors) == 2 - fit
+    assert all("no room for this value: 8" in error.what for error in found.errors)
+    assert len(list(found.folder.glob("*.npy"))) == fit
+
+
+def test_both_arrays_are_written_where_their_values_have_one_address(tmp_path):
+    """Two files of one layout: an address says nothing beyond its own file."""
+    files = [dump(tmp_path / n, {"a/1/output/x": v}) for n, v in (("m.h5", UP), ("g.h5", DOWN))]
+    with open_dump(files[0]) as left, open_dump(files[1]) as right:
+        (mine,), (golden,) = (dump.records[0].outputs for dump in (left, right))
+        assert mine.address == golden.address
+    found, (row,) = written(*files, tmp_path / "r.csv")
+    assert np.load(found.folder / row["MyFile"]).tolist() == UP.tolist()
+    assert np.load(found.folder / row["GoldenFile"]).tolist() == DOWN.tolist()
 
 
 @pytest.mark.parametrize("make", ["link", "folder"])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from dumps import dump
 from plainfiles import entry, run, safetensor, save, written
 
 from compare import checkpoints
@@ -29,7 +30,7 @@ PLAIN = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}"
 @pytest.mark.parametrize("data", [npy(PLAIN, b"\0" * 8), npy(PLAIN, b"\0" * 8, 2)])
 def test_the_nearest_whole_npy(tmp_path, data):
     (tmp_path / "a.npy").write_bytes(data)
-    assert tensors_in(tmp_path / "a.npy")[""].read().tolist() == [0, 0]
+    assert tensors_in(tmp_path / "a.npy")["tensor"].read().tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,9 @@ def shared(levels):
 @pytest.mark.parametrize(
     ("value", "word"),
     [
-        (Runs(), "torch cannot load"),
+        (Runs(), "objects other than tensors"),
+        (torch.nn.Linear(2, 2), "such as torch.nn.modules.linear.Linear"),
+        ({"a": torch.ones(1), "model": torch.nn.ReLU()}, "torch.save(model.state_dict(), ...)"),
         (looped(80), "64 levels"),
         (shared(30), "more than 1000 values"),
         ({"a/b": torch.ones(1), "a": {"b": torch.ones(1)}}, "two tensors are called 'a/b'"),
@@ -146,6 +149,7 @@ def test_pt_files_that_lie(tmp_path, monkeypatch, value, word):
     done = run("m.pt", "g.pt", ".")
     assert done.exit_code == 2 and word in done.stderr, done.output
     assert not (tmp_path / "ran").exists() and "unexpected" not in done.stderr
+    assert "x1b" not in done.stderr and "still be loaded" not in done.stderr
 
 
 def test_an_expanded_tensor_is_not_written_out_beyond_its_file(tmp_path):
@@ -167,6 +171,15 @@ def test_a_pt_that_unpacks_to_more_is_refused(tmp_path):
     (tmp_path / "m.pt").write_bytes(packed.getvalue())
     done = run(tmp_path / "m.pt", tmp_path / "g.pt", tmp_path)
     assert done.exit_code == 2 and "not as torch.save writes" in done.stderr
+
+
+def test_a_pickle_that_torch_did_not_write(tmp_path):
+    (tmp_path / "m.pt").write_bytes(pickle.dumps({"a": 1}, 4))
+    torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "g.pt")
+    assert list(tensors_in(tmp_path / "g.pt")) == ["weight", "bias"]
+    done = run(tmp_path / "m.pt", tmp_path / "g.pt", tmp_path)
+    assert done.exit_code == 2 and "not as torch.save writes" in done.stderr
+    assert "Weights only" not in done.stderr
 
 
 @pytest.mark.parametrize("keep", [0, 1, 4, 100, -1])
@@ -222,6 +235,7 @@ def test_paths_that_cannot_be_compared(tmp_path):
     a, b = save(tmp_path / "a.npy", [1]), save(tmp_path / "d" / "b.npy", [1])
     (tmp_path / "empty").mkdir()
     (tmp_path / "a.csv").write_text("1")
+    dump(tmp_path / "d.h5", {"mm/1/output/x": np.ones(1)})
     os.mkfifo(tmp_path / "pipe.npy")
     for mine, golden, word in [
         (a, tmp_path / "missing.npy", "No such file"),
@@ -230,6 +244,7 @@ def test_paths_that_cannot_be_compared(tmp_path):
         (b.parent, b.parent, "the same directory"),
         (b.parent, tmp_path / "empty", "no npy file"),
         (a, tmp_path / "a.csv", "'.csv' are not compared"),
+        (tmp_path / "d.h5", a, "two dumps are compared by msaccucmp compare"),
         (a, tmp_path / "pipe.npy", "not a regular file"),
         (a, "nul\0.npy", "cannot look at this"),
     ]:

@@ -76,6 +76,7 @@ def test_what_is_asked(arguments, expected, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["-c", ""], "it is empty; name a file or a directory"),
         (["-max", "-1"], "x>=0"),
         (["-max", "many"], "not a valid integer"),
         (["-p", "2"], "'2' is not one of"),

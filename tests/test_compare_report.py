@@ -104,7 +104,7 @@ def test_what_is_missing_from_a_dump_is_said_again(pair):
     done = compare(*pair)
     again = run("report", documents(done)[1])
     assert again.stderr == done.stderr
-    assert "is unfinished" in done.stderr and "1 unreadable parts" in done.stderr
+    assert "is unfinished" in done.stderr and "1 unreadable part" in done.stderr
 
 
 def test_exit_status_of_equal_dumps(tmp_path, monkeypatch):

@@ -252,6 +252,18 @@ def test_a_sparse_tensor_is_in_order(tmp_path):
         assert shown(mine, golden, SingleOp("a", number=number), tmp_path).differing == 0
 
 
+@pytest.mark.parametrize(("number", "expected"), [(0, [[0, 2]]), (1, [5, 3])])
+def test_the_npy_of_a_sparse_tensor_is_what_the_csv_is_of(tmp_path, number, expected):
+    mine = coo(tmp_path / "m.h5", [2, 0, 2], [1, 5, 2], False)
+    golden = coo(tmp_path / "g.h5", [0, 2], [5, 3], True)
+    found = shown(mine, golden, SingleOp("a", number=number), tmp_path)
+    array = np.load(found.paths[0])
+    assert array.tolist() == expected and array.dtype == ("i8", "f4")[number]
+    assert [float(row[2]) for row in table(found.paths[1])[1]] == array.reshape(-1).tolist()
+    ordered = shown(golden, golden, SingleOp("a", number=number), tmp_path / "ordered")
+    assert np.load(ordered.paths[0]).tolist() == expected
+
+
 WIDTHS = ["f2", "f4", "f8", "i1", "u1", "i2", "i4", "i8", "u8", "?"]
 
 

@@ -1,12 +1,17 @@
 """The summary of streamed rows: counts, the first difference, the worst ten."""
 
 import dataclasses
+import json
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from compare.columns import NOWHERE
 from compare.engine import Row, Status
 from compare.metrics import Metrics, Worst
+from compare.rows import line_of, row_of
 from compare.summary import WORST, Summary
 
 EQUAL, DIFFERS, UNPAIRED = Status.EQUAL, Status.DIFFERS, Status.UNPAIRED
@@ -123,7 +128,30 @@ def test_a_value_reached_through_links_is_one_row_of_the_worst(change, is_anothe
     again = dataclasses.replace(row(2, "input", DIFFERS), metrics=numbers)
     found = summary(first, again, row(3, "output", DIFFERS, red=1.0))
     assert [each.index for each in found.worst] == ([1, 2, 3] if is_another else [1, 3])
+    assert found.again == (not is_another)
+    rows = first, again, row(3, "output", DIFFERS, red=1.0)
+    lines = [line_of(number, each, NOWHERE) for number, each in enumerate(rows, 1)]
+    read = summary(*(row_of(json.loads(line)).row for line in lines))
+    assert (read.again, read.worst) == (found.again, found.worst)
     assert found.counts[DIFFERS] == 3
+
+
+def numbered(number, red, mark):
+    """A row of these numbers: `mark` parts rows that are equally bad."""
+    found = row(number, "output", DIFFERS, red)
+    return dataclasses.replace(
+        found, metrics=dataclasses.replace(found.metrics, mean_absolute=mark)
+    )
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.5, 1.0, math.inf]), st.integers(0, 9)), max_size=80))
+def test_rows_with_the_numbers_of_one_of_the_worst_are_counted(kinds):
+    """The oracle sorts all of them, and has memory for that."""
+    firsts = {kind: number for number, kind in reversed(list(enumerate(kinds)))}
+    kept = sorted(firsts.values(), key=lambda number: (-kinds[number][0], number))[:WORST]
+    found = summary(*(numbered(number, *kind) for number, kind in enumerate(kinds)))
+    assert [each.index for each in found.worst] == kept
+    assert found.again == sum(kinds.count(kinds[number]) - 1 for number in kept)
 
 
 def test_as_json():
@@ -132,8 +160,8 @@ def test_as_json():
         row(2, "output", DIFFERS, red=1.5),
     ).as_json()  # fmt: skip
     assert found["counts"] == {
-        "bit-equal": 1, "differing": 2, "unpaired": 1, "not comparable": 0, "another argument": 0,
-        "uninitialised": 0, "without data": 0,
+        "bit-equal": 1, "equal in value": 0, "differing": 2, "unpaired": 1, "not comparable": 0,
+        "another argument": 0, "uninitialised": 0, "without data": 0,
     }  # fmt: skip
     assert (found["rows"], found["compared"], found["nothing_differs"]) == (4, 3, False)
     assert (found["first_differing_row"], found["first_own_difference"]) == (2, 2)
@@ -141,3 +169,10 @@ def test_as_json():
     nothing = summary(row(1, "output", EQUAL)).as_json()
     assert nothing["nothing_differs"] is True and nothing["worst"] == []
     assert nothing["first_differing_row"] is nothing["first_own_difference"] is None
+
+
+def test_an_input_of_another_dtype_is_no_difference_and_not_bit_equal():
+    """An op on half where golden's had float32 was not given the same inputs."""
+    found = summary(row(1, "input", Status.ALIKE), row(1, "output", DIFFERS, red=0.5))
+    assert (found.first.side, found.first_own, found.compared) == ("output", None, 2)
+    assert summary(row(1, "output", Status.ALIKE)).nothing_differs

@@ -1,5 +1,6 @@
 """What a terminal shows while it waits and in the end, and that a pipe gets plain text."""
 
+import dataclasses
 import io
 import re
 import sys
@@ -13,7 +14,7 @@ from compare.engine import Row, Status
 from compare.metrics import Metrics, Worst
 from compare.origin import Gap, Origin
 from compare.summary import Summary
-from compare.terminal import show_summary
+from compare.terminal import show_missing, show_summary
 
 
 class Terminal(io.StringIO):
@@ -111,14 +112,15 @@ ORIGIN = Origin(
 )
 
 
-def table(monkeypatch, kind, width):
-    """What `show_summary` prints of two differing rows."""
+def table(monkeypatch, kind, width, again=0):
+    """What `show_summary` prints of two differing rows, of which the first comes again."""
     stream = kind()
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stdout", stream)
     summary = Summary()
-    for number, worst in ((1, Worst((2, 13), -0.1234567, 98765.4321)), (2, None)):
+    found = ((1, Worst((2, 13), -0.1234567, 98765.4321)), (2, None))
+    for number, worst in (*found, *found[:1] * again):
         pair = (0.0, 0.0)
         metrics = Metrics(
             0.5, 1e-9, 0, 2.0, 0, pair, pair, 0, 0, 0, 0, 0.25, 4, worst=worst
@@ -152,3 +154,34 @@ def test_a_pipe_gets_every_column_in_one_line(monkeypatch):
         "0.250000", "[2,13]", "-0.1234567", "98765.4321", "0.500000", "float32",
     ]  # fmt: skip
     assert "\x1b" not in shown
+    assert all(line == line.rstrip() for line in shown.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("again", "line"),
+    [
+        (0, ""),
+        (1, "1 more differs with the same numbers as one of these"),
+        (3, "3 more differ with the same numbers as one of these"),
+    ],
+)
+def test_rows_that_are_left_out_are_counted(monkeypatch, again, line):
+    shown = table(monkeypatch, io.StringIO, 80, again).splitlines()
+    assert shown[-1] == line if again else "more" not in "".join(shown[-3:])
+    assert f"{2 + again} rows: " in shown[2] and sum("/output/" in each for each in shown[4:]) == 2
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (1, ["has 1 unreadable part, first /x", "lacks 1 value its writer"]),
+        (2, ["has 2 unreadable parts, first /x", "lacks 2 values its writer"]),
+    ],
+)
+def test_one_is_no_plural(monkeypatch, count, words):
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    gap = Gap(count, "/x", "damaged")
+    show_missing("golden", dataclasses.replace(ORIGIN, finished=True, unreadable=gap, left_out=gap))
+    lines = stream.getvalue().splitlines()
+    assert [word in line for word, line in zip(words, lines, strict=True)] == [True, True]

@@ -11,37 +11,59 @@ import click
 
 from dumper.errors import DumpError, printable
 
+from ..flags import named
 from ..options import After, Asked, instead, note, original_options
 from ..program import TROUBLE, no_records, opening, ready_loops, say
 
 if TYPE_CHECKING:
     from ..partial import Head, Partial
+    from ..results import Results
     from ..summary import Summary
 
 
 class _Compare(click.Command):
-    """A command that takes `-alg 0 3 5` as the original does: numbers that follow belong to it."""
+    """A command that takes `-alg 0 3 5` as the original does: what follows up to the next option
+    belongs to it, since nothing else may stand there."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         joined: list[str] = []
         taking = False
         for word in args:
-            if taking and word.isdecimal():
-                joined[-1] += f",{word}"
+            if taking and not word.startswith("-"):
+                joined[-1] += f" {word}"
                 continue
-            taking = bool(joined) and joined[-1] in ("-alg", "--algorithm")
+            name, equals, _ = word.partition("=")
+            taking = (bool(joined) and joined[-1] in _ALG) or (bool(equals) and name in _ALG)
             joined.append(word)
         return super().parse_args(ctx, joined)
 
 
+_ALG = ("-alg", "--algorithm")
+
+
 @click.command(cls=_Compare)
-@click.option("-m", "--my_dump_path", "mine", required=True, help="The dump to be judged.")
-@click.option("-g", "--golden_dump_path", "golden", required=True, help="The dump taken as right.")
 @click.option(
-    "-out", "--out", "--output", "out", default=".", help="Directory for results; made if missing."
+    "-m", "--my_dump_path", "mine", required=True, callback=named, help="The dump to be judged."
 )
 @click.option(
-    "-alg", "--algorithm", "algorithm", default="all", metavar="NAME,...",
+    "-g",
+    "--golden_dump_path",
+    "golden",
+    required=True,
+    callback=named,
+    help="The dump taken as right.",
+)
+@click.option(
+    "-out",
+    "--out",
+    "--output",
+    "out",
+    default=".",
+    callback=named,
+    help="Directory for results; made if missing.",
+)
+@click.option(
+    *_ALG, "algorithm", default="all", metavar="NAME,...",
     help="Algorithms by name or number, 0 to 9, in the order of their columns; all.",
 )  # fmt: skip
 @original_options
@@ -56,7 +78,7 @@ def compare(
     from ..columns import ALGORITHMS, select
     from ..engine import Options
     from ..origin import digest_of
-    from ..run import Stopped, head_of, places_of, run
+    from ..run import Stopped, head_of, one_stop, places_of, run
 
     if _are_no_dumps(mine, golden):
         from .files import compare_paths
@@ -97,29 +119,60 @@ def compare(
         partial = _left_over(Path(out), head) if resume else None
         options = Options(columns.divergence, asked.first, custom)
         after = After(asked)
-        try:
-            result = run(
-                left, right, head, columns, options, Path(out), left=partial, see=after.add
-            )
-        except Stopped as stop:
-            raise click.ClickException(
-                f"interrupted after {stop.rows} rows; the same command with --resume goes on there"
-            ) from None
-        status = _answer(head, result.summary)
-        place = places_of(left)
-        whole = after.write(
-            result.csv, left, right, result.summary, columns.names,
-            lambda row: columns.cells(row, place(row)),
-        )  # fmt: skip
-    say(f"json: {printable(os.path.join(out, result.json.name))}")
-    say(f"result: {printable(os.path.join(out, result.csv.name))}")
+        result = None
+        with one_stop():
+            try:
+                result = run(
+                    left, right, head, columns, options, Path(out), left=partial, see=after.add
+                )
+                status = _answer(head, result.summary)
+                place = places_of(left)
+                whole = after.write(
+                    result.csv, left, right, result.summary, columns.names,
+                    lambda row: columns.cells(row, place(row)),
+                )  # fmt: skip
+            except Stopped as stop:
+                raise click.ClickException(
+                    f"interrupted after {stop.rows} rows; the same command with --resume goes on "
+                    "there"
+                ) from None
+            except KeyboardInterrupt:
+                if result is None:
+                    raise
+                _name_files(out, result)
+                raise click.ClickException(_stopped_late(asked)) from None
+    _name_files(out, result)
     return TROUBLE if not whole else 0 if exit_zero else status
 
 
+def _name_files(folder: str, result: Results) -> None:
+    for name, path in (("json", result.json), ("result", result.csv)):
+        say(f"{name}: {printable(os.path.join(folder, path.name))}")
+
+
+def _stopped_late(asked: Asked) -> str:
+    """What to say of a stop once both files of the result have their names."""
+    more = [*["-p"] * asked.filtered, *["-advisor"] * asked.advisor]
+    if not more:
+        return "interrupted; the result is complete"
+    return (
+        f"interrupted; the result is complete, and what {' and '.join(more)} write may not be"
+        "\n  what to do: give the same command again, which compares anew"
+    )
+
+
 @click.command()
-@click.argument("result")
-@click.option("-out", "--out", "--output", "out", help="Directory for the csv; none is written.")
-def report(result: str, out: str | None) -> int:
+@click.argument("result", callback=named)
+@click.option(
+    "-out",
+    "--out",
+    "--output",
+    "out",
+    callback=named,
+    help="Directory for the csv; none is written.",
+)
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 also when something differs.")
+def report(result: str, out: str | None, exit_zero: bool) -> int:
     """Show the answer of compare again from RESULT, its json, without the dumps.
 
     The exit status is that of compare.
@@ -140,7 +193,7 @@ def report(result: str, out: str | None) -> int:
     status = _answer(found.head, summary)
     if out is not None:
         say(f"result: {printable(os.path.join(out, table.path.name))}")
-    return status
+    return 0 if exit_zero else status
 
 
 def _are_no_dumps(mine: str, golden: str) -> bool:
