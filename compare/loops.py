@@ -309,19 +309,20 @@ first_64 = _first(_bounds64, _ulps64, 0x7FFFFFFFFFFFFFFF)
 @inner
 def widen16(raw, start, n, wide, half):
     """16 bits to the bits of float32: bfloat16, or half where `half`, whose exponent is shorter."""
-    for i in range(n):
-        bits = np.int32(raw[start + i])
-        wide[i] = bits << np.int32(16)
-    if half:
+    if not half:
+        for i in range(n):
+            wide[i] = np.int32(raw[start + i]) << np.int32(16)
+    else:
         for i in range(n):
             bits = np.int32(raw[start + i])
             size = bits & np.int32(0x7FFF)
             # Shifted as it is, a half is 2**112 too small; the product is exact, also of what is
             # subnormal in half. Infinity and NaN have all of the exponent's bits.
-            number = float32_of(size << np.int32(13)) * np.float32(2.0**112)
-            special = (size << np.int32(13)) | np.int32(0x7F800000)
-            widened = special if size >= np.int32(0x7C00) else bits32_of(number)
-            wide[i] = widened | (bits & np.int32(-0x8000)) << np.int32(16)
+            shifted = np.int32(size << np.int32(13))
+            number = bits32_of(np.float32(float32_of(shifted) * np.float32(2.0**112)))
+            special = np.int32(shifted | np.int32(0x7F800000))
+            sign = np.int32((bits & np.int32(-0x8000)) << np.int32(16))
+            wide[i] = np.int32((special if size >= np.int32(0x7C00) else number) | sign)
 
 
 def first_16(x, y, n, base, half, p, s, c, scratch, wide_x, wide_y, bits_x, bits_y):

@@ -92,7 +92,7 @@ def _attributes(data: h5py.Dataset, dtype: str, device: int) -> None:
     data.attrs["FormatType"] = np.int32(0)
     data.attrs["Stride"] = np.array([1], np.int64)
     if dtype == "bfloat16":
-        data.attrs["TorchDType"] = dtype
+        data.attrs["TorchDType"] = np.bytes_(dtype)  # of fixed length, as ours is
 
 
 def once(make: Callable[..., Pair], *arguments: object) -> Callable[[], Pair]:
