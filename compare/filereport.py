@@ -19,7 +19,7 @@ from .engine import Row, Status
 from .program import say
 from .progress import console, show_table
 from .summary import Summary
-from .terminal import counted, show_again
+from .terminal import counts_of, show_again
 from .whole import adding
 
 _LATER = ("KullbackLeiblerDivergence", "StandardDeviation")
@@ -59,12 +59,7 @@ def show_rows(mine: Path, golden: Path, summary: Summary) -> None:
     out = console(sys.stdout)
     for title, path in (("mine", mine), ("golden", golden)):
         out.print(Text(f"{title:6}  {printable(str(path))}"), soft_wrap=True)
-    counts = summary.counts
-    out.print(
-        f"{counted(summary.rows, 'row')}: {summary.compared} compared, "
-        f"of which {counts[Status.EQUAL]} bit-equal and {counts[Status.DIFFERS]} differing; "
-        f"{counts[Status.UNPAIRED]} unpaired, {counts[Status.INCOMPARABLE]} not comparable"
-    )
+    out.print(counts_of(summary), soft_wrap=True)
     first = summary.first_own or summary.first
     if first is None:
         out.print("nothing differs" if summary.rows else "nothing was compared: there is no tensor")

@@ -25,6 +25,13 @@ from .summary import Summary
 WIDE = 110  # columns
 _WIDEST = 150
 
+_RARE = {
+    Status.ALIKE: "equal in value in another dtype",
+    Status.ARGUMENT: "with another argument",
+    Status.UNINITIALISED: "uninitialised",
+    Status.DESCRIBED: "without data",
+}
+
 
 def show_summary(mine: Origin, golden: Origin, summary: Summary) -> None:
     """Print files, counts, the first difference and the worst rows on stdout."""
@@ -33,22 +40,26 @@ def show_summary(mine: Origin, golden: Origin, summary: Summary) -> None:
         mode = ", load mode" if origin.load_mode else ""
         what = f"{device_name(origin.device)}, {counted(origin.records, 'record')}{mode}"
         out.print(Text(f"{title:8}  {printable(origin.path)} ({what})"), soft_wrap=True)
-    counts = summary.counts
-    out.print(
-        f"{counted(summary.rows, 'row')}: {summary.compared} compared, "
-        f"of which {counts[Status.EQUAL]} bit-equal and {counts[Status.DIFFERS]} differing; "
-        f"{counts[Status.UNPAIRED]} unpaired, {counts[Status.INCOMPARABLE]} not comparable"
-        + f", {counts[Status.ALIKE]} equal in value in another dtype" * (Status.ALIKE in counts)
-        + f", {counts[Status.ARGUMENT]} with another argument" * (Status.ARGUMENT in counts)
-        + f", {counts[Status.UNINITIALISED]} uninitialised" * (Status.UNINITIALISED in counts)
-        + f", {counts[Status.DESCRIBED]} without data" * (Status.DESCRIBED in counts),
-        soft_wrap=True,
-    )
+    out.print(counts_of(summary), soft_wrap=True)
     out.print(Text(_first(mine, golden, summary)), soft_wrap=True)
     if summary.worst:
         out.print("rows that differ most:")
         show_table(out, _table(summary.worst, out))
         show_again(summary, out)
+
+
+def counts_of(summary: Summary) -> str:
+    """How many rows there are of each status; of the rare ones only where there are some."""
+    counts = summary.counts
+    text = (
+        f"{counted(summary.rows, 'row')}: {summary.compared} compared, "
+        f"of which {counts[Status.EQUAL]} bit-equal and {counts[Status.DIFFERS]} differing; "
+        f"{counts[Status.UNPAIRED]} unpaired, {counts[Status.INCOMPARABLE]} not comparable"
+    )
+    for status, words in _RARE.items():
+        if counts[status]:
+            text += f", {counts[status]} {words}"
+    return text
 
 
 def show_again(summary: Summary, out: Console) -> None:
