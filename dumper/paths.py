@@ -34,7 +34,9 @@ def resolve(dump_path: str | None, rank: int, ranks: int) -> str:
         raise RuntimeError(f"the directory '{directory}' does not exist, please input a valid one")
     if not os.path.basename(dump_path) or os.path.isdir(dump_path):
         return os.path.join(dump_path, stamp)
-    own = re.search(rf"(?<!\d){rank}(?!\d)", dump_path)  # filled in by the caller
+    # Filled in by the caller, in the file's name or its folder's: further up a number is no rank.
+    nearest = "/".join(dump_path.split(os.sep)[-2:])
+    own = re.search(rf"(?<!\d){rank}(?!\d)", nearest)
     if ranks > 1 and _RANK not in dump_path and not own:
         raise RuntimeError(
             f"this is rank {rank} of {ranks}, and all would write '{dump_path}'; "

@@ -25,6 +25,12 @@ def test_ranks(given: str, rank: int, ranks: int, found: str) -> None:
 def test_ranks_never_share_a_file(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"rank 1 of 2.*\{rank\}"):
         resolve(str(tmp_path / "x.h5"), 1, 2)
+    above = tmp_path / "disk 1" / "run"
+    above.mkdir(parents=True)
+    with pytest.raises(RuntimeError, match=r"rank 1 of 2.*\{rank\}"):
+        resolve(str(above / "x.h5"), 1, 2)
+    for own in (above / "x1.h5", tmp_path / "disk 1" / "x.h5"):
+        assert resolve(str(own), 1, 2) == str(own)
     for given in (None, str(tmp_path), f"{tmp_path}/"):
         one, other = (resolve(given, rank, 2) for rank in range(2))
         assert one.endswith("_rank0.h5") and other.endswith("_rank1.h5")
