@@ -13,12 +13,8 @@ import os
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-import h5py
-
 from dumper.errors import DumpError, decoded
-from dumper.patience import patience
 from dumper.reader import Dump
-from dumper.stored import DAMAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,28 +52,15 @@ class Origin:
         return asdict(self)
 
 
-def digest_of(path: str | os.PathLike) -> str | None:
-    """The digest of its index that the writer of a file noted; None where it noted none.
-
-    Before the file is opened as a dump, since HDF5 opens no file in two ways.
-    """
-    try:
-        with patience, h5py.File(path, "r") as file:
-            found = file.attrs.get("IndexDigest")
-    except DAMAGE:
-        return None
-    return found if isinstance(found, str) else None
-
-
-def origin_of(dump: Dump, digest: str | None) -> Origin:
-    """What to say of an open dump. digest: what `digest_of` said of its file."""
+def origin_of(dump: Dump) -> Origin:
+    """What to say of an open dump."""
     _ = dump.environment  # which may turn out unreadable
     status = os.stat(dump.path)
     return Origin(
         decoded(str(dump.path)),
         status.st_size,
         status.st_mtime_ns,
-        digest,
+        dump.index_digest,
         dump.device_type,
         len(dump.records),
         dump.load_mode,

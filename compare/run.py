@@ -61,15 +61,11 @@ def one_stop() -> Iterator[None]:
             signal.signal(number, signal.default_int_handler)
 
 
-def head_of(
-    mine: Dump, golden: Dump, digests: tuple[str | None, str | None], columns: Columns,
-    **options: Any,
-) -> Head:  # fmt: skip
-    """What is compared with what. digests: what `digest_of` said of the files. options: JSON
-    values."""
+def head_of(mine: Dump, golden: Dump, columns: Columns, **options: Any) -> Head:
+    """What is compared with what. options: JSON values."""
     return Head(
-        origin_of(mine, digests[0]),
-        origin_of(golden, digests[1]),
+        origin_of(mine),
+        origin_of(golden),
         options_of(columns, **options),
         {"mine": environment_of(mine), "golden": environment_of(golden)},
     )

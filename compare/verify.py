@@ -8,22 +8,12 @@ read, so a bit that changed inside of one is not found.
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import h5py
-import numpy as np
+from typing import Any
 
 from dumper.errors import DumpError
-from dumper.journal import JournaledReader, pages_of
 from dumper.layout import COMFORT, SIDES
-from dumper.patience import patience
 from dumper.reader import Dump
-from dumper.stored import DAMAGE
-
-_DIGEST = "IndexDigest"
-_INDEX = (COMFORT, "0", "index")
 
 
 @dataclass
@@ -47,32 +37,8 @@ class Verdict:
         return {"whole": self.whole, "problems": problems, "notes": self.notes, **counts}
 
 
-class Digests(NamedTuple):
-    """Of the index. expected: what the writer noted, None where it noted none. actual: of what is
-    there, None where that cannot be read."""
-
-    expected: str | None
-    actual: str | None
-
-
-def digests_of(path: str | os.PathLike) -> Digests:
-    """Read them; before the file is opened as a dump, since HDF5 opens no file in two ways. The
-    journal of a killed writer is read through, as the dump's reader does."""
-    expected = None
-    try:
-        length, pages = pages_of(os.fspath(path))
-        file = JournaledReader(os.fspath(path), length, pages) if pages else path
-        with patience, h5py.File(file, "r") as opened:
-            noted = opened.attrs.get(_DIGEST)
-            expected = noted if noted is None else str(noted)
-            size = os.path.getsize(path)
-            return Digests(expected, f"sha256:{hashlib.sha256(_text(opened, size)).hexdigest()}")
-    except DAMAGE:
-        return Digests(expected, None)
-
-
-def verify(dump: Dump, digests: Digests) -> Verdict:
-    """Check a dump against what its writer left. digests: of its file."""
+def verify(dump: Dump) -> Verdict:
+    """Check a dump against what its writer left."""
     found = Verdict(list(dump.skipped), [], len(dump.records), 0)
     if dump.finished is None:
         found.notes.append("the writer of this file does not say whether it is finished")
@@ -80,7 +46,7 @@ def verify(dump: Dump, digests: Digests) -> Verdict:
         last = dump.records[-1].path if dump.records else "nothing"
         found.problems.append(("/", f"unfinished: the last record is {last}"))
     if dump.finished is not False:  # until the end there is no digest
-        _check_digest(digests, found)
+        _check_digest(dump, found)
     _check_records(dump, found)
     for record in dump.records:
         datasets = (
@@ -100,33 +66,17 @@ def verify(dump: Dump, digests: Digests) -> Verdict:
     return found
 
 
-def _check_digest(digests: Digests, found: Verdict) -> None:
-    place = "/" + "/".join(_INDEX)
-    if digests.actual is None:
+def _check_digest(dump: Dump, found: Verdict) -> None:
+    place = f"/{COMFORT}/0/index"
+    try:
+        digest = f"sha256:{hashlib.sha256(dump.text('index')).hexdigest()}"
+    except DumpError:
         found.problems.append((place, "the index cannot be read"))
-    elif digests.expected is None:
+        return
+    if dump.index_digest is None:
         found.notes.append("this file has no digest of its index; an older writer made it")
-    elif digests.expected != digests.actual:
+    elif dump.index_digest != digest:
         found.problems.append((place, "the index is not what the writer wrote"))
-
-
-def _text(file: h5py.File, size: int) -> bytes:
-    """The text of the index, empty where there is none; only hard links lead to it.
-
-    Raises ValueError for what is no text in this file, whose size in bytes is `size`.
-    """
-    node: Any = file
-    for name in _INDEX:
-        if not isinstance(node, h5py.Group) or not isinstance(
-            node.get(name, getlink=True), h5py.HardLink
-        ):
-            return b""
-        node = node[name]
-    if not isinstance(node, h5py.Dataset) or node.dtype != np.uint8:
-        raise ValueError("no text")
-    if node.is_virtual or node.external or node.nbytes > size:
-        raise ValueError("a text that this file does not hold")
-    return node[()].tobytes()
 
 
 def _check_records(dump: Dump, found: Verdict) -> None:

@@ -161,6 +161,17 @@ class Dump:
             return {}
         return found if isinstance(found, dict) else {}
 
+    @cached_property
+    def index_digest(self) -> str | None:
+        """The digest of the index that the writer noted at the end (`IndexDigest`); None where it
+        noted none, or no text."""
+        try:
+            with patience:
+                noted = h5py.Group(self._root).attrs.get("IndexDigest")
+        except DAMAGE:
+            return None
+        return noted if isinstance(noted, str) else None
+
     @property
     def rank(self) -> int:
         """Number of the process that wrote it; 0 outside of a distributed run."""
@@ -177,23 +188,10 @@ class Dump:
     def lines(self, name: str) -> Iterator[dict]:
         """The JSON objects of one comfort text. Without it, or where it is damaged, there are
         none."""
-        where = f"/{layout.COMFORT}"
-        path = f"{where}/0/{name}"
         try:
-            node = self._root
-            for part in path[1:].encode().split(b"/"):
-                links = links_of(node, self._source.size)
-                if not any(link.hard and link.name == part for link in links):
-                    return
-                with patience:
-                    node = h5o.open(node, part)
-            with patience:
-                claims = claims_of(facts_of(node))
-            if isinstance(claims, str):
-                raise ValueError(claims)
-            text = as_claimed(claims, where, "0", name, 0, None, self._source).raw().tobytes()
-        except (*DAMAGE, DumpError, AttributeError) as error:
-            self.skipped.append((path, f"this text cannot be read ({first_line(error)})"))
+            text = self.text(name)
+        except DumpError as error:
+            self.skipped.append((error.where, error.what))
             return
         for line in io.BytesIO(text):
             try:
@@ -202,6 +200,30 @@ class Dump:
                 continue  # cut off by a kill
             if isinstance(entry, dict):
                 yield entry
+
+    def text(self, name: str) -> bytes:
+        """One comfort text as it is stored, empty where there is none; only hard links lead to it.
+
+        Raises DumpError where it cannot be read.
+        """
+        where = f"/{layout.COMFORT}"
+        path = f"{where}/0/{name}"
+        try:
+            node = self._root
+            for part in path[1:].encode().split(b"/"):
+                links = links_of(node, self._source.size)
+                if not any(link.hard and link.name == part for link in links):
+                    return b""
+                with patience:
+                    node = h5o.open(node, part)
+            with patience:
+                claims = claims_of(facts_of(node))
+            if isinstance(claims, str):
+                raise ValueError(claims)
+            return as_claimed(claims, where, "0", name, 0, None, self._source).raw().tobytes()
+        except (*DAMAGE, DumpError, AttributeError) as error:
+            what = f"this text cannot be read ({first_line(error)})"
+            raise DumpError(what, path, _FALLBACK) from None
 
     def _omissions(self, records: list[Record]) -> Iterator[tuple[str, str]]:
         listed = set()

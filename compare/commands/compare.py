@@ -77,7 +77,6 @@ def compare(
 
     from ..columns import ALGORITHMS, select
     from ..engine import Options
-    from ..origin import digest_of
     from ..run import Stopped, head_of, one_stop, places_of, run
 
     if _are_no_dumps(mine, golden):
@@ -100,13 +99,12 @@ def compare(
     custom = tuple(customs[name] for name in columns.custom)
     if idle := [name for name in customs if name not in columns.custom]:
         note(f"-alg leaves out {', '.join(idle)}, which -c has loaded")
-    digests = digest_of(mine), digest_of(golden)
     with opening(mine) as left, opening(golden) as right:
         for dump in (left, right):
             if not dump.records:
                 raise no_records(dump)
         head = head_of(
-            left, right, digests, columns,
+            left, right, columns,
             max_cmp_size=asked.first, custom_script_path=asked.scripts,
             algorithm_options=asked.parameters,
         )  # fmt: skip

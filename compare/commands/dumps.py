@@ -32,7 +32,7 @@ def convert(dump: str, out: str, kind: str, name: str | None, version: str) -> i
     with opening(dump) as opened:
         if not opened.records:
             raise no_records(opened)
-        show_missing("dump", origin_of(opened, None))
+        show_missing("dump", origin_of(opened))
         tensors, damaged = check_sizes(tensors_of(select(opened, name)))
         for error in damaged:
             complain(str(error))
@@ -70,12 +70,11 @@ def info(file: str, tree: bool, depth: int, step: int | None, check: bool, as_js
     from ..info import info_of
     from ..screen import show_info, show_tree, show_verdict
     from ..tree import tree_of
-    from ..verify import digests_of, verify
+    from ..verify import verify
 
-    digests = digests_of(file) if check else None
     with opening(file, checked=check) as dump:
-        if digests:
-            found = verify(dump, digests)
+        if check:
+            found = verify(dump)
             _print_json(found.as_json()) if as_json else show_verdict(found)
             return 0 if found.whole else 1
         if not dump.records:
