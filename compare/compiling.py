@@ -56,9 +56,10 @@ def ordered32(bits, size):
 
 
 @inner
-def relative(a, b, d):
-    """d / abs(b); where golden is 0, relative to mine, which makes it 1."""
-    return d / abs(b) if b != 0.0 else (1.0 if a != 0.0 else 0.0)
+def relative(a, b, d, one):
+    """d / abs(b); where golden is 0, relative to mine, which makes it 1. one: what 1 is, where d is
+    scaled."""
+    return d / abs(b) if b != 0.0 else (one if a != 0.0 else 0.0)
 
 
 @inner
@@ -76,6 +77,7 @@ def spread(n, mean, squares, s, slot):
 
 @inner
 def most_ulp(apart, c):
+    """Remember a distance in ULPs, uint64, if none was greater."""
     if apart > np.uint64(c[at.ULP_MAX]):
         c[at.ULP_MAX] = np.int64(apart)
 

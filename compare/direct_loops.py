@@ -15,8 +15,6 @@ from .compiling import inner
 from .divergence import second_16, second_float
 from .loops import first_16, first_32, first_64
 
-_HUGE, _TINY = 1e150, 1e-150  # as in measure.py
-
 # The address as an integer: pointers of several types would be several functions.
 _pread = types.ExternalFunction(
     "pread", types.int64(types.int32, types.int64, types.int64, types.int64)
@@ -46,7 +44,7 @@ def _fill(file, room, size, where):
 
 @inner
 def _set_shares(n, p, s):
-    """The second pass's parameters, as `Kind._shares` has them."""
+    """The second pass's parameters, as `shares_of` has them."""
     flat_x, flat_y = s[at.MIN_X] == s[at.MAX_X], s[at.MIN_Y] == s[at.MAX_Y]
     p[at.LOW_X], p[at.LOW_Y] = s[at.MIN_X], s[at.MIN_Y]
     p[at.STEP_X] = 0.0 if flat_x else 1.0 / (s[at.MAX_X] - s[at.MIN_X])
@@ -58,7 +56,7 @@ def _set_shares(n, p, s):
 
 @inner
 def _is_extreme(value):
-    return value != 0.0 and not _TINY < value < _HUGE
+    return value != 0.0 and not at.TINY < value < at.HUGE
 
 
 def _direct(itemsize, first, second, may_scale):
@@ -118,8 +116,7 @@ def _must_scale(s):
     x = max(max(abs(s[at.MIN_X]), abs(s[at.MAX_X])) if s[at.X] else 0.0, s[at.REACH_X])
     y = max(max(abs(s[at.MIN_Y]), abs(s[at.MAX_Y])) if s[at.X] else 0.0, s[at.REACH_Y])
     return (
-        _is_extreme(x) or _is_extreme(y) or _is_extreme(s[at.MAX_D])
-        or (np.isinf(s[at.R]) and not np.isinf(s[at.MAX_R]))
+        _is_extreme(x) or _is_extreme(y) or _is_extreme(s[at.MAX_D]) or np.isinf(s[at.R])
     )  # fmt: skip
 
 

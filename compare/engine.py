@@ -162,7 +162,8 @@ def _rows(pairs: Iterator[Pair], known: _Known, forks: Forks | None) -> Iterator
 
     try:
         for found in pairs:
-            small, cost = _is_small(found), _cost(found, known.options)
+            small = _is_small(found)
+            cost = 0 if small else _cost(found, known.options)
             while waiting and (len(waiting) > _AHEAD or cost and in_use + cost > BUDGET):
                 yield from oldest()
             in_use += cost
@@ -238,8 +239,8 @@ def _is_huge(found: Pair) -> bool:
 
 
 def _cost(found: Pair, options: Options) -> int:
-    """Bytes that a pair takes that must be read whole, what widening takes included."""
-    if _is_small(found) or (can_stream(found.mine, found.golden) and not options.custom):
+    """Bytes that a large pair takes if it must be read whole, what widening takes included."""
+    if can_stream(found.mine, found.golden) and not options.custom:
         return 0
     return 2 * (found.mine.nbytes + found.golden.nbytes)
 
@@ -419,8 +420,6 @@ def _measure(mine: Tensor, golden: Tensor, known: _Known, spread: Callable) -> _
         if options.custom or not can_stream(mine, golden):
             measured = _measure_arrays(mine.read(), golden.read(), options)
         else:
-            for tensor in (mine, golden):
-                tensor.check()  # before it is cut into as many parts as it claims to have
             size = min(mine.size, options.first or mine.size)
             found = way(mine.dtype, golden.dtype)
             streams = Streams(mine, golden, found, size)

@@ -34,6 +34,25 @@ from .compiling import (
 from .slots import BLOCK
 
 
+@inner
+def add(xx, yy, xy, d, dd, r, most_r, s):
+    """Add to the sums."""
+    s[at.XX] += xx
+    s[at.YY] += yy
+    s[at.XY] += xy
+    s[at.D] += d
+    s[at.DD] += dd
+    s[at.R] += r
+    s[at.MAX_R] = max(s[at.MAX_R], most_r)
+
+
+@inner
+def bound(least, most, s, slot):
+    """Widen the bounds of one side; the greatest follows the least, which is at a slot."""
+    s[slot] = min(s[slot], least)
+    s[slot + 1] = max(s[slot + 1], most)
+
+
 @fast
 def _sums(x, y, start, n, s):
     """The sums of a finite block. Returns the means, and the greatest distance."""
@@ -55,13 +74,7 @@ def _sums(x, y, start, n, s):
         sr += r
         most_d = max(most_d, bits_of(d))
         most_r = max(most_r, bits_of(r))
-    s[at.XX] += sxx
-    s[at.YY] += syy
-    s[at.XY] += sxy
-    s[at.D] += sd
-    s[at.DD] += sdd
-    s[at.R] += sr
-    s[at.MAX_R] = max(s[at.MAX_R], float_of(most_r))
+    add(sxx, syy, sxy, sd, sdd, sr, float_of(most_r), s)
     return sx / n, sy / n, float_of(most_d)
 
 
@@ -91,10 +104,8 @@ def _bounds32(x, y, start, n, s):
         least_y, most_y = min(least_y, order_b), max(most_y, order_b)
     if most >= np.int32(0x7F800000):
         return False
-    s[at.MIN_X] = min(s[at.MIN_X], _number32(least_x))
-    s[at.MAX_X] = max(s[at.MAX_X], _number32(most_x))
-    s[at.MIN_Y] = min(s[at.MIN_Y], _number32(least_y))
-    s[at.MAX_Y] = max(s[at.MAX_Y], _number32(most_y))
+    bound(_number32(least_x), _number32(most_x), s, at.MIN_X)
+    bound(_number32(least_y), _number32(most_y), s, at.MIN_Y)
     return True
 
 
@@ -119,10 +130,8 @@ def _bounds64(x, y, start, n, s):
         least_y, most_y = min(least_y, order_b), max(most_y, order_b)
     if most >= np.int64(0x7FF0000000000000):
         return False
-    s[at.MIN_X] = min(s[at.MIN_X], _number64(least_x))
-    s[at.MAX_X] = max(s[at.MAX_X], _number64(most_x))
-    s[at.MIN_Y] = min(s[at.MIN_Y], _number64(least_y))
-    s[at.MAX_Y] = max(s[at.MAX_Y], _number64(most_y))
+    bound(_number64(least_x), _number64(most_x), s, at.MIN_X)
+    bound(_number64(least_y), _number64(most_y), s, at.MIN_Y)
     return True
 
 
@@ -212,10 +221,10 @@ def _one_by_one(x, y, raw_x, raw_y, start, n, shift, magnitude, base, p, s, c, s
         equal += bits_a == bits_b
         d = abs(a - b)
         if math.isfinite(d):
-            r = relative(a, b, d)
+            r = relative(a, b, d * p[at.SCALE_R], p[at.SCALE_R])
             d *= p[at.SCALE_D]
         else:
-            r = abs(a * 0.5 - b * 0.5) / abs(b * 0.5)
+            r = abs(a * 0.5 - b * 0.5) * p[at.SCALE_R] / abs(b * 0.5)
             d = abs(a * p[at.SCALE_D] - b * p[at.SCALE_D])
         apart = _apart(ordered(bits_a, magnitude), ordered(bits_b, magnitude))
         total += np.float64(apart)
@@ -225,7 +234,7 @@ def _one_by_one(x, y, raw_x, raw_y, start, n, shift, magnitude, base, p, s, c, s
             farthest = d
             c[at.WORST] = base + i
         scratch[k], scratch[BLOCK + k] = a * p[at.SCALE_X], b * p[at.SCALE_Y]
-        scratch[2 * BLOCK + k], scratch[3 * BLOCK + k] = d, r * p[at.SCALE_R]
+        scratch[2 * BLOCK + k], scratch[3 * BLOCK + k] = d, r
         k += 1
     s[at.ULP] += total
     c[at.ULP_ABOVE] += above
@@ -252,13 +261,7 @@ def _sums_of_scratch(n, farthest, s, scratch):
         sdd += d * d
         sr += r
         most_r = max(most_r, bits_of(r))
-    s[at.XX] += sxx
-    s[at.YY] += syy
-    s[at.XY] += sxy
-    s[at.D] += sd
-    s[at.DD] += sdd
-    s[at.R] += sr
-    s[at.MAX_R] = max(s[at.MAX_R], float_of(most_r))
+    add(sxx, syy, sxy, sd, sdd, sr, float_of(most_r), s)
     s[at.MAX_D] = farthest
     least_x = least_y = np.int64(0x7FFFFFFFFFFFFFFF)
     most_x = most_y = np.int64(-0x7FFFFFFFFFFFFFFF)
@@ -268,10 +271,8 @@ def _sums_of_scratch(n, farthest, s, scratch):
         order_b = ordered(bits_of(scratch[BLOCK + i]), magnitude)
         least_x, most_x = min(least_x, order_a), max(most_x, order_a)
         least_y, most_y = min(least_y, order_b), max(most_y, order_b)
-    s[at.MIN_X] = min(s[at.MIN_X], _number64(least_x))
-    s[at.MAX_X] = max(s[at.MAX_X], _number64(most_x))
-    s[at.MIN_Y] = min(s[at.MIN_Y], _number64(least_y))
-    s[at.MAX_Y] = max(s[at.MAX_Y], _number64(most_y))
+    bound(_number64(least_x), _number64(most_x), s, at.MIN_X)
+    bound(_number64(least_y), _number64(most_y), s, at.MIN_Y)
     squares(scratch, 0, n, sx / n, s, at.X)
     squares(scratch, BLOCK, n, sy / n, s, at.Y)
 
@@ -283,6 +284,15 @@ def is_plain(p):
     return x == 1.0 and y == 1.0 and d == 1.0 and r == 1.0
 
 
+@inner
+def _finite(x, y, start, n, base, s, c):
+    """Everything of a finite block but its bounds and ULPs, which are taken of bits."""
+    mean_x, mean_y, distance = _sums(x, y, start, n, s)
+    _farthest(x, y, start, n, distance, base, s, c)
+    squares(x, start, n, mean_x, s, at.X)
+    squares(y, start, n, mean_y, s, at.Y)
+
+
 def _first(bounds, ulps, magnitude):
     """A first pass over floats that the loops read as they are."""
 
@@ -291,10 +301,7 @@ def _first(bounds, ulps, magnitude):
         for start in range(0, n, BLOCK):
             m = min(BLOCK, n - start)
             if plain and bounds(bits_x, bits_y, start, m, s):
-                mean_x, mean_y, distance = _sums(x, y, start, m, s)
-                _farthest(x, y, start, m, distance, base, s, c)
-                squares(x, start, m, mean_x, s, at.X)
-                squares(y, start, m, mean_y, s, at.Y)
+                _finite(x, y, start, m, base, s, c)
                 ulps(bits_x, bits_y, start, m, magnitude, s, c)
             else:
                 _one_by_one(x, y, bits_x, bits_y, start, m, 0, magnitude, base, p, s, c, scratch)
@@ -332,10 +339,7 @@ def first_16(x, y, n, base, half, p, s, c, scratch, wide_x, wide_y, bits_x, bits
         widen16(x, start, m, bits_x, half)
         widen16(y, start, m, bits_y, half)
         if _bounds32(bits_x, bits_y, 0, m, s):
-            mean_x, mean_y, distance = _sums(wide_x, wide_y, 0, m, s)
-            _farthest(wide_x, wide_y, 0, m, distance, base + start, s, c)
-            squares(wide_x, 0, m, mean_x, s, at.X)
-            squares(wide_y, 0, m, mean_y, s, at.Y)
+            _finite(wide_x, wide_y, 0, m, base + start, s, c)
             _ulps32(x, y, start, m, 0x7FFF, s, c)
         else:
             _one_by_one(wide_x, wide_y, x, y, 0, m, start, 0x7FFF, base + start, p, s, c, scratch)
@@ -367,7 +371,7 @@ def first_wide(x, y, n, base, unsigned, p, s, c, scratch):
                 farthest = d
                 c[at.WORST] = base + i
             scratch[k], scratch[BLOCK + k] = a, b
-            scratch[2 * BLOCK + k], scratch[3 * BLOCK + k] = d, relative(a, b, d)
+            scratch[2 * BLOCK + k], scratch[3 * BLOCK + k] = d, relative(a, b, d, 1.0)
         c[at.INT_MIN_X], c[at.INT_MAX_X] = least_x, most_x
         c[at.INT_MIN_Y], c[at.INT_MAX_Y] = least_y, most_y
         c[at.EQUAL] += equal

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -18,9 +19,6 @@ import numpy as np
 
 from . import slots as at
 from .native import loops
-
-_HUGE, _TINY = 1e150, 1e-150
-"""Outside these, squares of float64 overflow or vanish."""
 
 Piece = tuple[int, np.ndarray, np.ndarray]
 """Index of the first element; flat C-contiguous arrays of mine and golden, as their Kind wants."""
@@ -98,22 +96,29 @@ NO_COUNTS[[at.INT_MIN_X, at.INT_MIN_Y]] = np.iinfo(np.int64).max
 NO_COUNTS[[at.INT_MAX_X, at.INT_MAX_Y]] = np.iinfo(np.int64).min
 
 
-class Kind:
-    """How elements of one dtype are read. has_ulp: whether they are floats.
+class Kind(ABC):
+    """How elements of one dtype are measured. has_ulp: whether they are floats."""
+
+    has_ulp = True
+
+    @abstractmethod
+    def measure(self, source: Source, divergence: bool, spread: Callable = map) -> Sums:
+        """Both passes over a source. spread: maps a function over its parts, perhaps in threads."""
+
+
+class _ByPieces(Kind):
+    """Two passes, each a compiled loop over every piece.
 
     first, second: what a pass does with one piece, given the loops and the thread's desk.
     """
 
-    has_ulp = True
+    @abstractmethod
+    def first(self, run: dict, desk: Desk, base: int, x: np.ndarray, y: np.ndarray) -> None: ...
 
-    def first(self, run: dict, desk: Desk, base: int, x: np.ndarray, y: np.ndarray) -> None:
-        raise NotImplementedError
-
-    def second(self, run: dict, desk: Desk, x: np.ndarray, y: np.ndarray) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def second(self, run: dict, desk: Desk, x: np.ndarray, y: np.ndarray) -> None: ...
 
     def measure(self, source: Source, divergence: bool, spread: Callable = map) -> Sums:
-        """Both passes over a source. spread: maps a function over its parts, perhaps in threads."""
         found = self._first(source, spread, _PLAIN)
         scales = self._scales(found.sums)
         if scales != found.scales:
@@ -157,15 +162,16 @@ class Kind:
         return _PLAIN
 
     def _shares(self, found: Sums, size: int) -> list[float]:
-        """Parameters of the second pass: a constant side is uniform, its every share 1."""
-        sums = found.sums
-        parameters = [*found.scales]
-        for low, high in (
-            (sums[at.MIN_X], sums[at.MAX_X]),
-            (sums[at.MIN_Y], sums[at.MAX_Y]),
-        ):
-            parameters += share_parameters(low, high)
-        return [*parameters, float(sums[at.X] == size)]
+        return shares_of(found, size)
+
+
+def shares_of(found: Sums, size: int) -> list[float]:
+    """Parameters of the second pass: a constant side is uniform, its every share 1."""
+    sums = found.sums
+    parameters = [*found.scales]
+    for low in (at.MIN_X, at.MIN_Y):
+        parameters += share_parameters(sums[low], sums[low + 1])
+    return [*parameters, float(sums[at.X] == size)]
 
 
 def share_parameters(low: float, high: float) -> tuple[float, float, float]:
@@ -173,7 +179,7 @@ def share_parameters(low: float, high: float) -> tuple[float, float, float]:
     return (low, 0.0, 1.0) if low == high else (low, 1.0 / (high - low), at.KL_FLOOR)
 
 
-class Floats(Kind):
+class Floats(_ByPieces):
     """float32 and float64 as they are."""
 
     def __init__(self, bits: int, has_ulp: bool = True) -> None:
@@ -201,20 +207,21 @@ class Floats(Kind):
                 (at.MIN_Y, at.MAX_Y, at.REACH_Y),
             )
         )
-        overflown = math.isinf(sums[at.R]) and not math.isinf(sums[at.MAX_R])
-        return scale_of(x), scale_of(y), scale_of(sums[at.MAX_D]), 2.0**-64 if overflown else 1.0
+        # whose mean is in range all the same, of fewer than 2**63 elements
+        scale_r = 2.0**-64 if math.isinf(sums[at.R]) else 1.0
+        return scale_of(x), scale_of(y), scale_of(sums[at.MAX_D]), scale_r
 
 
 def scale_of(extent: float) -> float:
     """A power of two that brings the greatest magnitude where squares neither overflow nor
     vanish."""
-    if not extent or _TINY < extent < _HUGE:
+    if not extent or at.TINY < extent < at.HUGE:
         return 1.0
     exponent = 1024 if math.isinf(extent) else math.frexp(extent)[1]
     return math.ldexp(1.0, max(-1000, min(1000, -exponent)))
 
 
-class Sixteen(Kind):
+class Sixteen(_ByPieces):
     """float16 (half) and bfloat16, as int16."""
 
     def __init__(self, half: bool) -> None:
@@ -233,7 +240,7 @@ class Sixteen(Kind):
         )  # fmt: skip
 
 
-class Wide(Kind):
+class Wide(_ByPieces):
     """64-bit integers, as int64."""
 
     has_ulp = False
@@ -294,7 +301,7 @@ class Codes(Kind):
         )
         found = Sums(desk.sums.tolist(), desk.counts.tolist())
         if divergence and found.sums[at.X]:
-            desk.parameters[:] = self._shares(found, source.size)
+            desk.parameters[:] = shares_of(found, source.size)
             desk.shares[:] = 0.0
             run["second_table"](address(table), address(self._values), desk.p, desk.out)
             found.shares = desk.shares.tolist()

@@ -61,23 +61,43 @@ def compare_complex(
         **own,
         cosine=parts.cosine,
         max_absolute=distances.greatest,
-        accumulated_relative=distances.relative,
+        accumulated_relative=distances.relative.value,
         relative_euclidean=parts.relative_euclidean,
-        mean_absolute=distances.mean(n),
+        mean_absolute=distances.absolute.mean(n),
         root_mean_square=parts.root_mean_square * math.sqrt(2.0),
         max_relative=distances.most_relative,
-        mean_relative=distances.relative / n,
+        mean_relative=distances.relative.mean(n),
         ulp=parts.ulp,
         worst=worst,
     )
+
+
+_REDUCE = 2.0**-64
+"""What keeps a sum in range whose mean is, of fewer than 2**63 elements."""
+
+
+class _Total:
+    """A sum, and its mean also where the sum is beyond float64."""
+
+    def __init__(self) -> None:
+        self.value = self._reduced = 0.0
+
+    def add(self, values: np.ndarray, reduced: np.ndarray) -> None:
+        self.value += float(values.sum())
+        self._reduced += float(reduced.sum())
+
+    def mean(self, n: int) -> float:
+        if math.isinf(self.value):
+            return self._reduced / n / _REDUCE
+        return self.value / n
 
 
 class _Distances:
     """Moduli of differences, absolute and relative, over the finite elements."""
 
     def __init__(self) -> None:
-        self._reduced = 0.0  # the total, in case that is beyond float64
-        self.greatest = self.total = self.relative = self.most_relative = 0.0
+        self.absolute, self.relative = _Total(), _Total()
+        self.greatest = self.most_relative = 0.0
         self.at = -1
 
     def add(self, start: int, a: np.ndarray, b: np.ndarray) -> None:
@@ -85,19 +105,14 @@ class _Distances:
         a, b = (np.where(finite, side, 0) for side in (a, b))
         with np.errstate(over="ignore"):  # a modulus beyond float64 is inf
             distance, size = np.abs(a - b), np.abs(b)
-            relative = np.where(size > 0, distance / np.where(size > 0, size, 1.0), a != 0)
+            reduced = np.abs(a * _REDUCE - b * _REDUCE)
+            there, divisor = size > 0, np.where(size > 0, size, 1.0)
+            relative = np.where(there, distance / divisor, a != 0)
             if distance.max() > self.greatest:
                 self.greatest, self.at = float(distance.max()), start + int(distance.argmax())
-            self.total += float(distance.sum())
-            self._reduced += float((distance * 2.0**-64).sum())
-            self.relative += float(relative.sum())
+            self.absolute.add(distance, reduced)
+            self.relative.add(relative, np.where(there, reduced / divisor, (a != 0) * _REDUCE))
             self.most_relative = max(self.most_relative, float(relative.max()))
-
-    def mean(self, n: int) -> float:
-        """The mean distance of n elements."""
-        if math.isinf(self.total):
-            return self._reduced / n * 2.0**64
-        return self.total / n
 
 
 def _blocks(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:

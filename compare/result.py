@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
@@ -18,6 +17,7 @@ from dumper.errors import DumpError
 
 from .columns import ALL, NOWHERE, Columns, Place, csv_line, inert
 from .engine import Row
+from .whole import name_files, stems
 
 PARTIAL = ".partial"
 
@@ -81,12 +81,12 @@ def reserve(folder: Path) -> tuple[Path, int]:
     """
     with explained(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for stem in _stems():
+        for stem in stems("result"):
             if not _taken(folder, stem, (".csv", ".json")):
                 with contextlib.suppress(FileExistsError):
                     partial = folder / f"{stem}{PARTIAL}"
                     return partial, create(partial)
-    raise AssertionError  # _stems ends with an exception
+    raise AssertionError  # stems ends with an exception
 
 
 def create(path: Path) -> int:
@@ -99,51 +99,12 @@ def publish(partials: Mapping[str, Path], stem: str) -> dict[str, Path]:
 
     partials: by suffix, in one folder. Returns the paths. Raises DumpError when it cannot be.
     """
-    folder = next(iter(partials.values())).parent
-    with explained(folder):
-        for name in itertools.chain([stem], _stems()):
-            paths = {suffix: folder / f"{name}{suffix}" for suffix in partials}
-            if _moved([(partials[suffix], path) for suffix, path in paths.items()]):
-                return paths
-    raise AssertionError  # _stems ends with an exception
-
-
-def _moved(pairs: list[tuple[Path, Path]]) -> bool:
-    """Whether all files have their new names; where one of the names is taken, none has."""
-    done = []
-    for partial, path in pairs:
-        try:
-            os.link(partial, path)
-        except FileExistsError:
-            break
-        except OSError:  # no hard links on this disk
-            if os.path.lexists(path):
-                break
-            os.rename(partial, path)
-            done.append((path, partial))
-            continue
-        done.append((path, None))
-    else:
-        return True
-    for path, partial in done:
-        if partial is None:
-            path.unlink()
-        else:
-            os.rename(path, partial)
-    return False
+    with explained(next(iter(partials.values())).parent):
+        return name_files(partials, itertools.chain([stem], stems("result")))
 
 
 def _taken(folder: Path, stem: str, suffixes: tuple[str, ...]) -> bool:
     return any(os.path.lexists(folder / f"{stem}{suffix}") for suffix in suffixes)
-
-
-def _stems() -> Iterator[str]:
-    """What a result of now may be called."""
-    stem = time.strftime("result_%Y%m%d%H%M%S")
-    yield stem
-    for attempt in range(1, 1000):
-        yield f"{stem}_{attempt}"
-    raise OSError(f"1000 results of this second exist ({stem}.csv)")
 
 
 @contextlib.contextmanager

@@ -43,5 +43,8 @@ BLOCK = 2048
 SCRATCH = 4 * BLOCK
 """float64 elements of scratch that every pass needs."""
 
+HUGE, TINY = 1e150, 1e-150
+"""Outside these, squares of float64 overflow or vanish."""
+
 KL_FLOOR = 1.1920928955078125e-07
 """The smallest share before normalising, float32's epsilon, as in the original."""

@@ -82,6 +82,8 @@ class Streams:
             return (self._whole,)
         if self.size * max(self._mine.itemsize, self._golden.itemsize) <= _KEPT:
             return (self._kept,)
+        for side in (self._mine, self._golden):
+            side.check()  # before it is cut into as many parts as it claims to have
         starts = range(0, self.size, PART)
         return [partial(self._passing, start, min(start + PART, self.size)) for start in starts]
 
@@ -161,14 +163,15 @@ class _Side:
     """One tensor: how its elements are read, and made what the loops read."""
 
     __slots__ = (
-        "stored", "itemsize", "dtype", "own", "read", "place", "_tensor", "_bits_of", "_prepare",
+        "stored", "itemsize", "dtype", "own", "read", "place", "check",
+        "_tensor", "_bits_of", "_prepare",
     )  # fmt: skip
 
     def __init__(self, tensor: Tensor, prepare: Prepare | None) -> None:
         self.stored = tensor.stored
         self.itemsize = tensor.stored.itemsize
         self.dtype = tensor.dtype
-        self.read, self.place = tensor.read_into, tensor.place
+        self.read, self.place, self.check = tensor.read_into, tensor.place, tensor.check
         self._tensor = tensor
         self.own = dtypes.BY_NAME[tensor.dtype].bits == tensor.stored
         self._bits_of = None if self.own else tensor.bits_of

@@ -13,6 +13,7 @@ import numpy as np
 from . import slots as at
 from .compiling import most_ulp, relative, spread, uncommon
 from .divergence import log_ratio, share_of
+from .loops import add, bound
 
 PAIRS = 1 << 16
 
@@ -37,20 +38,14 @@ def first_table(table, values, orders, s, c):
             uncommon(a, b, 1.0, 1.0, weight, pair, s, c)
             continue
         n, d = np.float64(weight), abs(a - b)
-        r = relative(a, b, d)
+        r = relative(a, b, d, 1.0)
         apart = np.uint64(abs(orders[code_a] - orders[code_b]))
         s[at.ULP] += n * np.float64(apart)
         c[at.ULP_ABOVE] += weight * (apart > np.uint64(1))
         most_ulp(apart, c)
-        s[at.XX] += n * a * a
-        s[at.YY] += n * b * b
-        s[at.XY] += n * a * b
-        s[at.D] += n * d
-        s[at.DD] += n * d * d
-        s[at.R] += n * r
-        s[at.MAX_R] = max(s[at.MAX_R], r)
-        s[at.MIN_X], s[at.MAX_X] = min(s[at.MIN_X], a), max(s[at.MAX_X], a)
-        s[at.MIN_Y], s[at.MAX_Y] = min(s[at.MIN_Y], b), max(s[at.MAX_Y], b)
+        add(n * a * a, n * b * b, n * a * b, n * d, n * d * d, n * r, r, s)
+        bound(a, a, s, at.MIN_X)
+        bound(b, b, s, at.MIN_Y)
         s[at.MAX_D] = max(s[at.MAX_D], d)
         spread(n, a, 0.0, s, at.X)
         spread(n, b, 0.0, s, at.Y)

@@ -7,12 +7,11 @@ symbolic link points to stays as it is.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -61,27 +60,66 @@ def adding(folder: Path, stem: str, ending: str) -> Iterator[tuple[BinaryIO, lis
     DumpError where it cannot be written.
     """
     folder_with_room(folder, 0, "")
-    own = f"{stem}_{time.strftime('%Y%m%d%H%M%S')}"
+    names = stems(stem)
     found: list[Path] = []
 
     def publish(partial: str) -> None:
-        for number in itertools.count():
-            path = folder / f"{own}{f'_{number}' if number else ''}{ending}"
-            try:
-                os.link(partial, path)
-            except FileExistsError:
-                continue
-            except OSError:  # no hard links on this disk
-                if os.path.lexists(path):
-                    continue
-                os.rename(partial, path)
-            else:
-                os.unlink(partial)
-            found.append(path)
-            return
+        found.extend(name_files({ending: Path(partial)}, names).values())
+        Path(partial).unlink(missing_ok=True)
 
-    with _partial(folder / f"{own}{ending}", publish) as file:
+    with _partial(folder / f"{stem}{ending}", publish) as file:
         yield file, found
+
+
+def stems(kind: str) -> Iterator[str]:
+    """What a file may be called that is begun now: by its kind and the time, then numbered. Raises
+    OSError after a thousand."""
+    return _numbered(time.strftime(f"{kind}_%Y%m%d%H%M%S"))
+
+
+def _numbered(own: str) -> Iterator[str]:
+    yield own
+    for attempt in range(1, 1000):
+        yield f"{own}_{attempt}"
+    raise OSError(f"1000 files of this second exist ({own})")
+
+
+def name_files(partials: Mapping[str, Path], names: Iterable[str]) -> dict[str, Path]:
+    """Give complete files the first of the names that is free for all, each with its suffix.
+
+    partials: by suffix, in one folder; they may stay as second names. Returns the paths. Raises
+    OSError.
+    """
+    for name in names:
+        paths = {suffix: path.with_name(f"{name}{suffix}") for suffix, path in partials.items()}
+        if _moved([(partials[suffix], path) for suffix, path in paths.items()]):
+            return paths
+    raise AssertionError("names end before an exception")
+
+
+def _moved(pairs: list[tuple[Path, Path]]) -> bool:
+    """Whether all files have their new names; where one of the names is taken, none has."""
+    done = []
+    for partial, path in pairs:
+        try:
+            os.link(partial, path)
+        except FileExistsError:
+            break
+        except OSError:  # no hard links on this disk
+            if os.path.lexists(path):
+                break
+            os.rename(partial, path)
+            done.append((path, partial))
+            continue
+        done.append((path, None))
+    else:
+        return True
+    for path, partial in done:
+        if partial is None:
+            path.unlink()
+        else:
+            os.rename(path, partial)
+    return False
 
 
 @contextlib.contextmanager

@@ -367,3 +367,22 @@ def test_a_zero_of_another_sign_is_the_element_that_differs(dtype):
     assert (found.exact, found.max_absolute) == (5 / 6, 0.0)
     assert found.worst.index == (1, 2)
     assert math.copysign(1, np.real(found.worst.golden)) == -1
+
+
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_means_where_sums_are_beyond_float64(dtype):
+    x, y = np.full(5, 1e158, dtype), np.full(5, 1e-150, dtype)
+    found = compare_arrays(x, y)
+    assert found.accumulated_relative == INF
+    assert found.mean_relative == pytest.approx(1e308, rel=1e-12)
+    far = compare_arrays(np.full(5, 1e308, dtype), np.zeros(5, dtype))
+    assert far.mean_absolute == pytest.approx(1e308, rel=1e-12)
+    one = compare_arrays(np.array([1e300, 1] * 4, dtype), np.array([1e-10, 1] * 4, dtype))
+    assert (one.max_relative, one.mean_relative) == (INF, INF)
+    many = np.ones(4096, dtype)
+    many[7] = 1e300
+    golden = np.ones(4096, dtype)
+    golden[7] = 1e-11
+    found = compare_arrays(many, golden)
+    assert (found.max_relative, found.accumulated_relative) == (INF, INF)
+    assert found.mean_relative == pytest.approx(1e308 / 4096 * 1e3, rel=1e-12)
