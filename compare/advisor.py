@@ -17,7 +17,7 @@ from typing import NamedTuple
 from dumper.errors import printable
 
 from .columns import OVERFLOW, number
-from .engine import Row, Status
+from .row import Row, Status
 from .summary import Summary
 from .whole import folder_with_room, replacing
 

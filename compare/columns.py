@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from dumper.errors import DumpError, printable
 
-from .engine import Row
 from .metrics import Metrics
+from .row import Row
 
 ABSENT = "NaN"
 """Not there or not computed, as the original writes it; a computed not-a-number is `nan`."""

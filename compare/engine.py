@@ -1,179 +1,53 @@
-"""From two open dumps to rows: each pair read, judged for shape and dtype, measured, and let go.
+"""From two open dumps to rows: what belongs together is taken up, measured, and let go.
 
-Rows are yielded in one order, and what is in memory at a time is bounded, so that neither the size
-of a dump nor the number of cores matters: threads take a pair each, or parts of one that is large.
-What cannot be compared is a row with its reason, never an exception. Equal arguments have no rows,
-as in the original's csv. What no op has written yet is not compared: a tensor says so itself, and
-in older files its IR does.
+A unit is what two records (or groups of them) have in common, whose rows are made together. Rows
+come in one order, and what is in memory at a time is bounded, so that neither the size of a dump
+nor the number of cores matters: threads take a unit each, or parts of a tensor that is large; many
+small units are the work of forked processes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
-from typing import NamedTuple
+from itertools import chain, groupby, islice
 
-import numpy as np
-
-from dumper.errors import DumpError
-from dumper.index import WITHOUT_DATA, Stub
-from dumper.layout import Type
+from dumper.index import Stub
 from dumper.reader import Dump
-from dumper.stored import Argument, Tensor
+from dumper.stored import Tensor
 
-from .custom import Custom
+from .comparing import ALL, Known, Options, row_of, unwritten
 from .forks import Forks, can_fork
-from .kinds import comparable, way
-from .metrics import Metrics, compare_arrays, metrics_of
 from .pairing import Pair, pair
-from .sparse import (
-    Whole,
-    coalesced,
-    quantization_difference,
-    structure_difference,
-    to_coalesce,
-    whole_of,
-)
-from .streams import PART, Streams, can_stream
-
-_REMEMBERED = 4096
-"""Pairs of stored values whose metrics are kept: an input that is an earlier output is a hard link
-to it."""
+from .row import Row
+from .streams import PART, can_stream
 
 _LARGE = 1 << 18
-"""Bytes from which on a tensor is worth handing to another thread."""
+"""Bytes from which on a tensor is worth handing its unit to another thread."""
 
 _AHEAD = 64
-"""Pairs that are looked at before the oldest one's row is due."""
+"""Units that are looked at before the oldest one's rows are due."""
 
 BUDGET = 256 << 20
 """Bytes that may be in use for pairs that must be read whole; one that needs more is alone."""
 
-_EMPTY = re.compile(r"(new_)?empty(_like|_strided|_permuted|_quantized)?(_|$)")
-"""IRs whose result is memory as it was found."""
+Unit = tuple[Pair, ...]
 
 
-class Status(Enum):
-    """What a row says: `EQUAL` is every element equal, `ALIKE` equal in value in another dtype,
-    `INCOMPARABLE` a shape, a dtype, damage or something left out, `ARGUMENT` an argument that is no
-    tensor and is another one in golden, `UNINITIALISED` memory that no op has written yet,
-    `DESCRIBED` tensors that have no data (meta), of one shape and dtype."""
-
-    EQUAL = "bit-equal"
-    ALIKE = "equal in value"
-    DIFFERS = "differing"
-    UNPAIRED = "unpaired"
-    INCOMPARABLE = "not comparable"
-    ARGUMENT = "another argument"
-    UNINITIALISED = "uninitialised"
-    DESCRIBED = "without data"
-
-
-MEASURED = (Status.EQUAL, Status.ALIKE, Status.DIFFERS)
-"""Of rows that have numbers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What is asked of a comparison.
-
-    divergence: the Kullback-Leibler divergence, which costs as much as all else, is wanted. first:
-    how many elements of each tensor are compared, 0 for all. custom: algorithms of the user's own.
-    skip: how many rows are known already, from an earlier run, and not wanted again.
-    """
-
-    divergence: bool = True
-    first: int = 0
-    custom: tuple[Custom, ...] = ()
-    skip: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One row of the result. What there is nothing to say of is None."""
-
-    index: int
-    op: str | None
-    side: str | None
-    record_path: str | None
-    my_path: str | None
-    golden_path: str | None
-    dtype: str | None
-    shape: tuple[int, ...] | None
-    status: Status
-    metrics: Metrics | None
-    reasons: tuple[str, ...] = ()
-    phase: str | None = None
-    custom: tuple[str, ...] = ()
-
-
-class _Measured(NamedTuple):
-    """A pair's numbers; what the user's own algorithms said, and why they failed."""
-
-    metrics: Metrics
-    custom: tuple[str, ...] = ()
-    reasons: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class _Known:
-    """What is asked, and what is known of stored values by their addresses (mine, golden's)."""
-
-    options: Options
-    unwritten: tuple[set[int], set[int]]
-    measured: dict[tuple, _Measured] = field(default_factory=dict)
-    arguments: dict[tuple, str] = field(default_factory=dict)
-
-
-def compare_dumps(mine: Dump, golden: Dump, options: Options = Options()) -> Iterator[Row]:
+def compare_dumps(mine: Dump, golden: Dump, options: Options = ALL) -> Iterator[Row]:
     """Compare everything that pairs, in the order of my seqids; unpaired things have rows too."""
-    known = _Known(options, (_unwritten(mine), _unwritten(golden)))
+    known = Known(options, (unwritten(mine), unwritten(golden)))
+    units, skip = _after(_units(mine, golden), options.skip, known)
+    count = sum(len(record.inputs) + len(record.outputs) for record in mine.records)
     with contextlib.ExitStack() as stack:
         forks = None
-        if can_fork(sum(len(record.inputs) + len(record.outputs) for record in mine.records)):
-            forks = stack.enter_context(Forks(partial(_measured, mine, golden, known)))
-        yield from _rows(_after(pairs_of(mine, golden), options.skip, known), known, forks)
-
-
-def _rows(pairs: Iterator[Pair], known: _Known, forks: Forks | None) -> Iterator[Row]:
-    pool = ThreadPoolExecutor(os.cpu_count())  # reading and the loops release the GIL
-    waiting: deque[tuple[Pair | Future[Row | None], int]] = deque()
-    in_use = 0
-
-    def oldest() -> Iterator[Row]:
-        nonlocal in_use
-        item, cost = waiting.popleft()
-        in_use -= cost
-        if isinstance(item, Future):
-            row = item.result()
-        elif forks and _is_for_forks(item, known):
-            row = _row(item, known, measured=forks.next())
-        else:
-            row = _row(item, known, pool.map if _is_huge(item) else map)
-        if row is not None:
-            yield row
-
-    try:
-        for found in pairs:
-            small = _is_small(found)
-            cost = 0 if small else _cost(found, known.options)
-            while waiting and (len(waiting) > _AHEAD or cost and in_use + cost > BUDGET):
-                yield from oldest()
-            in_use += cost
-            # A huge pair is not one thread's: all of them take parts of it when its turn comes.
-            own = small or _is_huge(found)
-            waiting.append((found if own else pool.submit(_row, found, known), cost))
-        while waiting:
-            yield from oldest()
-    finally:
-        pool.shutdown(cancel_futures=True)
+        if can_fork(count):
+            forks = stack.enter_context(Forks(partial(_share, mine, golden, known)))
+        yield from islice(_rows(units, known, forks), skip, None)
 
 
 def pairs_of(mine: Dump, golden: Dump) -> Iterator[Pair]:
@@ -188,276 +62,108 @@ def pairs_of(mine: Dump, golden: Dump) -> Iterator[Pair]:
     )
 
 
-def _is_for_forks(found: Pair, known: _Known) -> bool:
-    """Whether a pair is measured by a forked process, which must not call HDF5."""
-    return (
-        _tensors(found)
-        and _is_small(found)
-        and found.mine.is_plain
-        and found.golden.is_plain
-        and found.mine.shape == found.golden.shape
-        and comparable(found.mine.dtype, found.golden.dtype)
-        and can_stream(found.mine, found.golden)
-        and not known.options.custom
-    )
+def _units(mine: Dump, golden: Dump) -> Iterator[Unit]:
+    """The pairs of each two records together."""
+    for _, pairs in groupby(
+        pairs_of(mine, golden), lambda found: (id(found.record), id(found.partner))
+    ):
+        yield tuple(pairs)
 
 
-def _measured(
-    mine: Dump, golden: Dump, known: _Known, is_mine: Callable[[int], bool]
-) -> Iterator[_Measured | None]:
-    """What a forked process does: the numbers of its share; None where there is something to say,
-    which the parent finds out for itself."""
-    pairs = _after(pairs_of(mine, golden), known.options.skip, known)
-    for count, found in enumerate(each for each in pairs if _is_for_forks(each, known)):
+def _after(units: Iterator[Unit], skip: int, known: Known) -> tuple[Iterator[Unit], int]:
+    """The units in which the first `skip` rows are not all of them; and how many of the first one's
+    are known."""
+    for unit in units:
+        # two tensors always have a row
+        count = sum(_tensors(found) or row_of(found, known) is not None for found in unit)
+        if count > skip:
+            return chain((unit,), units), skip
+        skip -= count
+    return iter(()), 0
+
+
+def _rows(units: Iterator[Unit], known: Known, forks: Forks | None) -> Iterator[Row]:
+    pool = ThreadPoolExecutor(os.cpu_count())  # reading and the loops release the GIL
+    waiting: deque[tuple[Unit | Future[list[Row]], int]] = deque()
+    in_use = 0
+
+    def oldest() -> list[Row]:
+        nonlocal in_use
+        item, cost = waiting.popleft()
+        in_use -= cost
+        if isinstance(item, Future):
+            return item.result()
+        if forks and _is_for_forks(item, known):
+            rows = forks.next()
+            if rows is not None:
+                return rows
+        return _rows_of(item, known, pool.map if _is_huge(item) else map)
+
+    try:
+        for unit in units:
+            small = _is_small(unit)
+            cost = 0 if small else max(_cost(found, known.options) for found in unit)
+            while waiting and (len(waiting) > _AHEAD or cost and in_use + cost > BUDGET):
+                yield from oldest()
+            in_use += cost
+            # A huge unit is not one thread's: all of them take parts of it when its turn comes.
+            own = small or _is_huge(unit)
+            waiting.append((unit if own else pool.submit(_rows_of, unit, known), cost))
+        while waiting:
+            yield from oldest()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _rows_of(unit: Unit, known: Known, spread: Callable = map) -> list[Row]:
+    """The rows of a unit. spread: maps a function over parts of a pair."""
+    rows = (row_of(found, known, spread) for found in unit)
+    return [row for row in rows if row is not None]
+
+
+def _share(
+    mine: Dump, golden: Dump, known: Known, is_mine: Callable[[int], bool]
+) -> Iterator[list[Row]]:
+    """What a forked process does: the rows of its share."""
+    units, _ = _after(_units(mine, golden), known.options.skip, known)
+    for count, unit in enumerate(each for each in units if _is_for_forks(each, known)):
         if is_mine(count):
-            try:
-                yield _measure(found.mine, found.golden, known, map)
-            except (DumpError, MemoryError):
-                yield None
+            yield _rows_of(unit, known)
 
 
-def _after(pairs: Iterator[Pair], skip: int, known: _Known) -> Iterator[Pair]:
-    """The pairs behind the first `skip` rows. Two tensors always have a row."""
-    for found in pairs:
-        if not skip:
-            yield found
-        elif _tensors(found) or _row(found, known) is not None:
-            skip -= 1
+def _is_for_forks(unit: Unit, known: Known) -> bool:
+    """Whether a unit is a forked process's, which must not call HDF5."""
+    return (
+        _is_small(unit)
+        and not known.options.custom
+        and all(
+            value is None or isinstance(value, Stub) or value.is_plain
+            for found in unit
+            for value in (found.mine, found.golden)
+        )
+    )
 
 
 def _tensors(found: Pair) -> bool:
     return isinstance(found.mine, Tensor) and isinstance(found.golden, Tensor)
 
 
-def _is_small(found: Pair) -> bool:
-    """Whether a pair costs less than handing it to a thread."""
-    return not _tensors(found) or found.mine.nbytes + found.golden.nbytes < _LARGE
+def _is_small(unit: Unit) -> bool:
+    """Whether a unit costs less than handing it to a thread."""
+    return (
+        sum(found.mine.nbytes + found.golden.nbytes for found in unit if _tensors(found)) < _LARGE
+    )
 
 
-def _is_huge(found: Pair) -> bool:
-    return _tensors(found) and found.mine.size > PART and can_stream(found.mine, found.golden)
+def _is_huge(unit: Unit) -> bool:
+    return any(
+        _tensors(found) and found.mine.size > PART and can_stream(found.mine, found.golden)
+        for found in unit
+    )
 
 
 def _cost(found: Pair, options: Options) -> int:
     """Bytes that a large pair takes if it must be read whole, what widening takes included."""
-    if can_stream(found.mine, found.golden) and not options.custom:
+    if not _tensors(found) or can_stream(found.mine, found.golden) and not options.custom:
         return 0
     return 2 * (found.mine.nbytes + found.golden.nbytes)
-
-
-def _unwritten(dump: Dump) -> set[int]:
-    """Addresses of values that are, in part at least, whatever lay in memory.
-
-    An op that takes such a tensor before anything is written to it has a hard link to that value.
-    """
-    found = {
-        tensor.address
-        for record in dump.records
-        for tensor in (*record.inputs, *record.outputs)
-        if tensor.uninitialised
-    }
-    if found:
-        return found
-    made = (record for record in dump.records if _EMPTY.match(record.ir))
-    return {tensor.address for record in made for tensor in record.outputs}
-
-
-def _row(
-    found: Pair, known: _Known, spread: Callable = map, measured: _Measured | None = None
-) -> Row | None:
-    """The row of a pair; None for equal arguments.
-
-    spread: maps a function over parts of a pair. measured: its numbers, where they are known.
-    """
-    mine, golden, record = found.mine, found.golden, found.record
-
-    def row(
-        status: Status,
-        *reasons: str,
-        claims: tuple[str, tuple[int, ...]] | tuple[None, None] = (None, None),
-        measured: _Measured | None = None,
-    ) -> Row:
-        op, path, phase = (record.ir, record.path, record.phase) if record else (None, None, None)
-        paths = found.my_path, found.golden_path
-        metrics, custom, failed = measured or (None, (), ())
-        return Row(
-            found.index, op, found.side, path, *paths, *claims, status, metrics,
-            (*reasons, *filter(None, failed)), phase, custom,
-        )  # fmt: skip
-
-    if mine is None or golden is None:
-        return row(Status.INCOMPARABLE if found.omitted else Status.UNPAIRED, found.reason)
-    claims = (None, None) if isinstance(mine, Argument) else (mine.dtype, mine.shape)
-    try:
-        if isinstance(mine, Argument):
-            return _argument_row(mine, golden, found, known, row)
-        if isinstance(mine, Stub) or isinstance(golden, Stub):
-            return row(*_described(mine, golden), claims=claims)
-        wholes = [
-            whole_of(owner, found.side, tensor)
-            for owner, tensor in ((record, mine), (found.partner, golden))
-        ]
-        reason = obstacle(mine, golden, wholes)
-        if not reason and mine.name.endswith("/values"):
-            reason = quantization_difference(wholes)
-        if reason:
-            return row(Status.INCOMPARABLE, reason)
-        if mine.size and (
-            mine.address in known.unwritten[0] or golden.address in known.unwritten[1]
-        ):
-            reason = "uninitialised memory is not compared"
-            return row(Status.UNINITIALISED, reason, claims=claims)
-        if to_coalesce(wholes):
-            part = mine.name.rpartition("/")[2]
-            a, b = (coalesced(whole)[part] for whole in wholes)
-            claims = mine.dtype, a.shape
-            if a.shape != b.shape:
-                count = [array.shape[-1 if part == "indices" else 0] for array in (a, b)]
-                reason = (
-                    f"structures differ: {count[0]} elements in my dump, {count[1]} in golden, "
-                    "both coalesced"
-                )
-                return row(Status.INCOMPARABLE, reason, claims=claims)
-            measured = _measure_arrays(a, b, known.options)
-        elif measured is None:
-            measured = _measure(mine, golden, known, spread)
-    except DumpError as error:
-        reason = f"{error.what}: {error.where}"
-    except MemoryError:
-        reason = f"not enough memory to compare {found.my_path}"
-    else:
-        notes = notes_of(mine, golden, measured.metrics)
-        status = status_of(measured.metrics, mine.dtype == golden.dtype)
-        return row(status, *notes, claims=claims, measured=measured)
-    return row(Status.INCOMPARABLE, reason, claims=claims)
-
-
-def status_of(metrics: Metrics, one_dtype: bool = True) -> Status:
-    """Equal or not. one_dtype: both sides have the same."""
-    if metrics.exact < 1.0:
-        return Status.DIFFERS
-    return Status.EQUAL if one_dtype else Status.ALIKE
-
-
-def _argument_row(
-    mine: Argument, golden: Argument, found: Pair, known: _Known, row: Callable[..., Row]
-) -> Row | None:
-    """Arguments are the same or not; a number that an op returned is measured as a tensor is."""
-    if Type.PARTS in (mine.type, golden.type):
-        difference = structure_difference(mine, golden)
-        return row(Status.INCOMPARABLE, difference) if difference else None
-    difference = _argument_difference(mine, golden, known)
-    if not difference:
-        return None
-    if found.side == "output":
-        a, b = (np.asarray(value.value) for value in (mine, golden))
-        if a.dtype == b.dtype and a.shape == b.shape and a.dtype.kind in "bifc":
-            measured = _measure_arrays(a, b, known.options)
-            claims = a.dtype.name, a.shape
-            return row(status_of(measured.metrics), claims=claims, measured=measured)
-        return row(Status.INCOMPARABLE, difference)
-    return row(Status.ARGUMENT, difference)
-
-
-def _described(mine: Tensor | Stub, golden: Tensor | Stub) -> tuple[Status, str]:
-    """What to say of a pair of which one side, or both, is only described in its file."""
-    reason = obstacle(mine, golden, (None, None))
-    if reason:
-        return Status.INCOMPARABLE, reason
-    if all(isinstance(value, Stub) and value.reason in WITHOUT_DATA for value in (mine, golden)):
-        note = f"no data on either side ({mine.reason}); shape and dtype are equal"
-        return Status.DESCRIBED, note
-    side, stub = ("my dump", mine) if isinstance(mine, Stub) else ("golden", golden)
-    return Status.INCOMPARABLE, f"no data in {side}: {stub.reason}"
-
-
-def _argument_difference(mine: Argument, golden: Argument, known: _Known) -> str:
-    """What to say of two arguments; nothing where they are equal."""
-    key = (mine.address, golden.address)
-    said = known.arguments.get(key)
-    if said is None:
-        a, b = mine.value, golden.value
-        said = ""
-        if not _same(a, b):
-            said = f"arguments differ: {_brief(a)} in my dump, {_brief(b)} in golden"
-        if len(known.arguments) >= _REMEMBERED:
-            known.arguments.clear()
-        known.arguments[key] = said
-    return said
-
-
-def _brief(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _same(a: object, b: object) -> bool:
-    """Equal as arguments are: 1 and 1.0 are one number, 0.0 and -0.0 are two, NaN is itself."""
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(_same, a, b))
-    return repr(a) == repr(b) or (type(a) is not type(b) and a == b)
-
-
-def obstacle(
-    mine: Tensor | Stub, golden: Tensor | Stub, wholes: Sequence[Whole | None]
-) -> str | None:
-    """Why a pair is not compared by value, its shapes before its dtypes; None where it is."""
-    if mine.shape != golden.shape and not to_coalesce(wholes):
-        what = "shapes"
-        if all(whole is not None and whole.is_sparse for whole in wholes):
-            what = "structures"  # another number of elements, which is no shape of the tensor
-        return f"{what} differ: {list(mine.shape)} in my dump, {list(golden.shape)} in golden"
-    if not comparable(mine.dtype, golden.dtype):
-        return f"dtypes differ: {mine.dtype} in my dump, {golden.dtype} in golden"
-    return None
-
-
-def _measure(mine: Tensor, golden: Tensor, known: _Known, spread: Callable) -> _Measured:
-    key = (mine.address, golden.address, mine.dtype, golden.dtype)
-    measured = known.measured.get(key)
-    if measured is None:
-        options = known.options
-        if options.custom or not can_stream(mine, golden):
-            measured = _measure_arrays(mine.read(), golden.read(), options)
-        else:
-            size = min(mine.size, options.first or mine.size)
-            found = way(mine.dtype, golden.dtype)
-            streams = Streams(mine, golden, found, size)
-            metrics = metrics_of(
-                streams, found, mine.shape, streams.values, options.divergence, spread
-            )
-            measured = _Measured(metrics)
-        if len(known.measured) >= _REMEMBERED:
-            known.measured.clear()
-        known.measured[key] = measured
-    return measured
-
-
-def _measure_arrays(mine: np.ndarray, golden: np.ndarray, options: Options) -> _Measured:
-    if options.first and mine.size > options.first:
-        mine, golden = (side.reshape(-1)[: options.first] for side in (mine, golden))
-    metrics = compare_arrays(mine, golden, options.divergence)
-    said = [custom.compare(mine.reshape(-1), golden.reshape(-1)) for custom in options.custom]
-    return _Measured(metrics, *zip(*said, strict=True)) if said else _Measured(metrics)
-
-
-def notes_of(mine: Tensor, golden: Tensor, metrics: Metrics) -> Iterator[str]:
-    """What a row says besides its numbers."""
-    if mine.dtype != golden.dtype:
-        yield f"dtypes: {mine.dtype} in my dump, {golden.dtype} in golden"
-    if metrics.size == 0:
-        yield "This tensor is empty."
-    elif metrics.size == 1:
-        yield "This tensor is scalar."
-    if metrics.cosine is None:
-        zero = golden.path if not any(metrics.golden) else mine.path
-        yield f"Cannot compare by Cosine Similarity. All the data is zero in {zero}."
-    if metrics.same_nonfinite:
-        same = f"{metrics.same_nonfinite} of {metrics.size} elements"
-        yield f"{same} are the same NaN or infinity on both sides"
-    apart = (metrics.mine_nonfinite, metrics.golden_nonfinite, metrics.other_nonfinite)
-    if any(apart):
-        yield (
-            "NaN or infinite: {} of {} elements in my dump only, {} in golden only, "
-            "{} on both sides but not alike".format(apart[0], metrics.size, *apart[1:])
-        )

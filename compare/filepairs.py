@@ -17,9 +17,10 @@ from pathlib import Path
 from dumper.errors import DumpError
 
 from .arrays import in_place_of
-from .engine import Row, Status, notes_of, obstacle, status_of
+from .comparing import notes_of, obstacle, status_of
 from .files import FileTensor, tensors_in
 from .metrics import compare_arrays
+from .row import Row, Status
 
 _CONVERTED = re.compile(r"(?:.*/)?([A-Za-z0-9_]+)\.([0-9]{1,18})\.(input|output)\.[A-Za-z0-9_.]+$")
 _IN_DUMP = re.compile(r"^((?:shapes|dtypes|NaN or infinite)\b.*?) in my dump")

@@ -15,9 +15,9 @@ from rich.text import Text
 from dumper.errors import printable
 
 from .columns import ABSENT, Columns, number, share
-from .engine import Row, Status
 from .program import say
 from .progress import console, show_table
+from .row import Row, Status
 from .summary import Summary
 from .terminal import counts_of, show_again
 from .whole import adding

@@ -23,7 +23,7 @@ from dumper.stored import Tensor
 
 from .columns import ABSENT, FILES, csv_line
 from .convert import WIDENED, estimate, is_widened, tensors_of
-from .engine import Row
+from .row import Row
 from .whole import folder_with_room, replacing
 
 LOW = 0.95

@@ -1,8 +1,8 @@
 """Which loops measure which dtypes, and what stored bits must be turned into for them.
 
 Floats are read as they are, 64-bit integers as integers, 8-bit elements by how often each pair
-occurs. Narrower integers are exact in float64. Of float16 with float32 both are read as float32,
-and units in the last place are those of float16, the coarser one.
+occurs. Narrower integers are exact in float64. Two float dtypes are read as one that holds both,
+and units in the last place are those of the coarser one.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from dumper import dtypes
 from . import slots as at
 from .measure import Codes, Desk, Floats, Kind, Sixteen, Wide
 
-_PAIRED = ({"int32", "int64"}, {"float16", "float32"})
-"""Dtypes that are compared with each other by value, as in the original."""
+_INTEGERS = {"int32", "int64"}
+_FLOATS = ("bfloat16", "float16", "float32", "float64")
+"""Dtypes that are compared with each other by value; the floats from the coarsest on. The original
+did so for float16 with float32 and the integers; under autocast others meet too."""
 
 Prepare = Callable[[np.ndarray], np.ndarray]
 
@@ -35,23 +37,37 @@ class Way(NamedTuple):
 
 def comparable(mine: str, golden: str) -> bool:
     """Whether tensors of these two dtypes (torch's names) are compared by value."""
-    return mine == golden or any({mine, golden} == names for names in _PAIRED)
+    pair = {mine, golden}
+    return mine == golden or pair <= _INTEGERS or pair <= set(_FLOATS)
 
 
 @cache
 def way(mine: str, golden: str) -> Way:
     """The way of two `comparable` dtypes that are not complex. Raises KeyError for others."""
     if mine != golden:
-        if mine in _PAIRED[0]:
-            return Way(Wide(False), *(_as(np.int64, name == "int32") for name in (mine, golden)))
-        return Way(
-            _HalfWithFloat(), *(_as(np.float32, name == "float16") for name in (mine, golden))
-        )
+        pair = mine, golden
+        if mine in _INTEGERS:
+            return Way(Wide(False), *(_as(np.int64, name == "int32") for name in pair))
+        wide = 64 if "float64" in pair else 32
+        coarse = min(pair, key=_FLOATS.index)
+        return Way(_Mixed(wide, coarse), *(_widened(name, wide) for name in pair))
     return Way(*_WAYS[mine]())
 
 
 def _as(dtype: type, needed: bool) -> Prepare | None:
     return (lambda bits: bits.astype(dtype)) if needed else None
+
+
+def _widened(name: str, wide: int) -> Prepare | None:
+    """What makes floats of another dtype of stored ones."""
+    if name == f"float{wide}":
+        return None
+
+    def widened(bits: np.ndarray) -> np.ndarray:
+        with np.errstate(invalid="ignore"):  # of a signalling NaN, which becomes a quiet one
+            return dtypes.as_values(bits, name).astype(f"f{wide // 8}")
+
+    return widened
 
 
 def _viewed(dtype: type) -> tuple[Prepare, Prepare]:
@@ -101,11 +117,13 @@ _WAYS: dict[str, Callable[[], tuple]] = {
 }
 
 
-class _HalfWithFloat(Floats):
-    """Both as float32; equal is equal by value."""
+class _Mixed(Floats):
+    """Two float dtypes, both widened to one that holds them; equal is equal by value, and units in
+    the last place are those of the coarser dtype."""
 
-    def __init__(self) -> None:
-        super().__init__(32)
+    def __init__(self, wide: int, coarse: str) -> None:
+        super().__init__(wide)
+        self._coarse = coarse
 
     def first(self, run: dict, desk: Desk, base: int, x: np.ndarray, y: np.ndarray) -> None:
         counts, own = desk.counts, [at.EQUAL, at.ULP_MAX, at.ULP_ABOVE]
@@ -114,11 +132,26 @@ class _HalfWithFloat(Floats):
         counts[own], desk.sums[at.ULP] = before, ulp
         counts[at.EQUAL] += np.count_nonzero((x == y) | ((x != x) & (y != y)))
         finite = np.isfinite(x) & np.isfinite(y)
-        with np.errstate(over="ignore"):  # what half cannot hold is one further than its greatest
-            halves = (side[finite].astype(np.float16).view(np.int16) for side in (x, y))
-            a, b = (np.where(bits < 0, -(bits & 0x7FFF), bits).astype(np.int32) for bits in halves)
+        a, b = (self._orders(side[finite]) for side in (x, y))
         apart = np.abs(a - b)
         if apart.size:
             counts[at.ULP_MAX] = max(counts[at.ULP_MAX], apart.max())
         counts[at.ULP_ABOVE] += np.count_nonzero(apart > 1)
         desk.sums[at.ULP] += apart.sum(dtype=np.float64)
+
+    def _orders(self, values: np.ndarray) -> np.ndarray:
+        """Where each value stands among the numbers of the coarser dtype, once rounded to it."""
+        kind = dtypes.BY_NAME[self._coarse]
+        # a value that is beyond it is one further than its greatest
+        with np.errstate(over="ignore"):
+            if self._coarse == "bfloat16":
+                narrow = values.astype(np.float32).astype(_bfloat16())
+            else:
+                narrow = values.astype(kind.bits)
+        size = kind.bits.itemsize
+        bits = narrow.view(f"i{size}").astype(np.int64)
+        return np.where(bits < 0, -(bits & (2 ** (8 * size - 1) - 1)), bits)
+
+
+def _bfloat16() -> np.dtype:
+    return dtypes.as_values(np.zeros(0, np.uint16), "bfloat16").dtype

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from .advisor import Advisor
     from .custom import Custom
-    from .engine import Row
+    from .row import Row
     from .summary import Summary
 
 _SAID = 10

@@ -21,9 +21,9 @@ from typing import Any
 from dumper.errors import DumpError, first_line
 
 from .columns import NOWHERE, Place
-from .engine import Row, Status
 from .origin import Origin
 from .result import PARTIAL, explained, unwritable
+from .row import Row, Status
 from .rows import Numbered, line_of, row_of
 
 FORMAT, VERSION = "msaccucmp partial result", 1

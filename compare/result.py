@@ -16,7 +16,7 @@ from typing import TextIO
 from dumper.errors import DumpError
 
 from .columns import ALL, NOWHERE, Columns, Place, csv_line, inert
-from .engine import Row
+from .row import Row
 from .whole import name_files, stems
 
 PARTIAL = ".partial"

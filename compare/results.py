@@ -13,9 +13,9 @@ from pathlib import Path
 
 from .columns import NOWHERE, Columns, Place
 from .document import write
-from .engine import Row
 from .partial import Head, Partial
 from .result import PARTIAL, ResultFile, create, csv_file, explained, publish, reserve
+from .row import Row
 from .summary import Summary
 
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from dumper.errors import DumpError
 
 from .columns import Place
-from .engine import MEASURED, Row, Status
 from .metrics import Metrics, Ulp, Worst
+from .row import MEASURED, Row, Status
 
 _ROW = (
     '{"row":%d,"index":%d,"op":%s,"side":%s,"record_path":%s,"my_path":%s,"golden_path":%s,'

@@ -19,12 +19,14 @@ from dumper.dtypes import BY_NAME
 from dumper.reader import Dump
 
 from .columns import NOWHERE, Columns, Place
+from .comparing import Options
 from .document import options_of
-from .engine import Options, Row, compare_dumps
+from .engine import compare_dumps
 from .origin import environment_of, origin_of
 from .partial import Head, Partial
 from .progress import with_progress
 from .results import Results, results
+from .row import Row
 
 
 class Stopped(KeyboardInterrupt):

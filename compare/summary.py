@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from dumper.layout import VALUES
 
-from .engine import MEASURED, Row, Status
+from .row import MEASURED, Row, Status
 
 WORST = 10
 """Rows in the table of those that differ most."""

@@ -17,9 +17,9 @@ from dumper.errors import printable
 from dumper.layout import DEVICE_NAMES
 
 from .columns import element, number, shape_text, share
-from .engine import Row, Status
 from .origin import Gap, Origin
 from .progress import console, show_table
+from .row import Row, Status
 from .summary import Summary
 
 WIDE = 110  # columns

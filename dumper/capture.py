@@ -169,7 +169,7 @@ def on_top(tracker: Tracker) -> bool:
 
 @contextmanager
 def _this_thread(session: Session) -> Iterator[Tracker]:
-    tracker = Tracker(session.names, session.trackers)
+    tracker = Tracker(session.names, session.trackers, session.modes)
     if session.choice.level != "op":
         tracker.on_leave = session.leaving
     # One thread, so one order of ops and one sequence of autograd node numbers.

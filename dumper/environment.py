@@ -33,6 +33,8 @@ def describe_run(mode: str) -> dict[str, Any]:
         "default_dtype": dtype_name(torch.get_default_dtype()),
         "matmul_precision": torch.get_float32_matmul_precision(),
         "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
+        "fp16_reduced_precision": _reduced("fp16"),
+        "bf16_reduced_precision": _reduced("bf16"),
     }
     if world_size() > 1:
         found["rank"], found["world_size"] = rank(), world_size()
@@ -41,7 +43,17 @@ def describe_run(mode: str) -> dict[str, Any]:
     npu = getattr(torch, "npu", None)
     if npu is not None and npu.is_available():
         found["npu"] = {"device": npu.get_device_name(), "torch_npu": _version_of("torch_npu")}
+        for kind in ("matmul", "conv"):
+            allowed = getattr(getattr(npu, kind, None), "allow_hf32", None)  # not in every version
+            if allowed is not None:
+                found["npu"][f"{kind}_allow_hf32"] = bool(allowed)
     return found
+
+
+def _reduced(kind: str) -> bool:
+    """Whether products of a narrow dtype may be added up in that dtype on cuda."""
+    found = getattr(torch.backends.cuda.matmul, f"allow_{kind}_reduced_precision_reduction")
+    return bool(found[0] if isinstance(found, tuple) else found)
 
 
 def rank() -> int:

@@ -22,6 +22,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from .index import function_of
+from .modes import Modes
 from .names import Names
 from .source import user_line
 
@@ -65,11 +66,14 @@ class Tracker:
     """Follows one thread through modules, API calls and phases.
 
     peers: the trackers of all threads, this one among them from now on; each thread numbers its
-    nodes for itself. finished: its thread has ended.
+    nodes for itself. modes: is told of every call and module. finished: its thread has ended.
     """
 
-    def __init__(self, names: Names, peers: list[Tracker] | None = None) -> None:
+    def __init__(
+        self, names: Names, peers: list[Tracker] | None = None, modes: Modes | None = None
+    ) -> None:
         self.names = names
+        self._modes = modes or Modes()
         self.finished = False
         self._peers = [] if peers is None else peers
         self._peers.append(self)
@@ -124,6 +128,7 @@ class Tracker:
         if self._api is not None:
             return False
         self._close()
+        self._modes.call()
         if not self._recomputing:
             if self.in_optimizer:
                 name = f"optimizer:{name}"
@@ -148,7 +153,9 @@ class Tracker:
             self.in_optimizer = False  # a step that raised never said that it ended
             self.names.refresh(module)
         inside = self._modules[-1] if self._modules else None
-        self._modules.append(self.names.of_module(module, inside))
+        name = self.names.of_module(module, inside)
+        self._modules.append(name)
+        self._modes.module(module, name)
 
     def leave_module(self, module: torch.nn.Module, result: Any = None) -> None:
         """The module entered last returned."""

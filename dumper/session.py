@@ -21,6 +21,7 @@ from .errors import warn
 from .interrupt import HeldInterrupt
 from .layout import record_path
 from .load import Loader
+from .modes import Modes
 from .names import Names
 from .record import Call, Recorder
 from .scopes import Tracker
@@ -32,7 +33,8 @@ class Session:
 
     path: the file, created at the first record. environment: stored with it, and again at the end,
     since it may grow. make: makes the writer. loader: recorded inputs to feed, or None to record
-    freely. paused: nothing is recorded for now. trackers: of all threads that are followed.
+    freely. paused: nothing is recorded for now. trackers: of all threads that are followed. modes:
+    what they have seen.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Session:
         self.step = 0
         self.paused = False
         self.trackers: list[Tracker] = []
+        self.modes = Modes()
         self.interrupt = HeldInterrupt()
         self.calls = 0  # ops that were recorded so far
         self._environment = environment
@@ -146,7 +149,7 @@ class Session:
                 if not self.stopped:
                     if self.loader is not None:
                         self.loader.write_unmatched(writer)
-                    writer.environment(self._environment)
+                    writer.environment({**self._environment, **self.modes.facts()})
                     writer.close()
             except Exception as reason:  # noqa: BLE001 - as in _guarded
                 self._stop("the end", reason)

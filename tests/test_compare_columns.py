@@ -21,8 +21,8 @@ from compare.columns import (
     select,
     share,
 )
-from compare.engine import Row, Status
 from compare.metrics import Metrics, Ulp, Worst
+from compare.row import Row, Status
 from dumper.errors import DumpError
 
 NAMES = [each.name for each in ALGORITHMS]

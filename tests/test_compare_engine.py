@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from dumps import dump, put
 
-from compare import engine, moduli, streams
-from compare.engine import Status, compare_dumps
+from compare import comparing, engine, moduli, streams
+from compare.engine import compare_dumps
+from compare.row import Status
 from dumper.reader import open_dump
 
 LARGE = 100_000  # float32 elements: enough to be handed to another thread
@@ -200,7 +201,9 @@ def test_memory_does_not_grow_with_tensors(tmp_path, monkeypatch, dtype):
     monkeypatch.setattr(streams, "_KEPT", 1 << 16)
     monkeypatch.setattr(streams, "PIECE", 1 << 12)
     monkeypatch.setattr(streams, "_rooms", streams._Rooms())
-    engine.compare_arrays(np.zeros(3, dtype), np.ones(3, dtype))  # what is loaded once is no part
+    comparing.compare_arrays(
+        np.zeros(3, dtype), np.ones(3, dtype)
+    )  # what is loaded once
     tables = 16 * 2 * 8 * 65536 * (np.dtype(dtype).itemsize == 1)
     assert peak(paths) < tables + (6 << 20)
 
@@ -212,7 +215,7 @@ def test_memory_is_bounded_whatever_the_cores(tmp_path, monkeypatch, dtype):
     monkeypatch.setattr(engine.os, "cpu_count", lambda: 16)
     monkeypatch.setattr(engine, "BUDGET", 1)
     monkeypatch.setattr(moduli, "_BLOCK", 4096)
-    engine.compare_arrays(np.zeros(3, dtype), np.ones(3, dtype))
+    comparing.compare_arrays(np.zeros(3, dtype), np.ones(3, dtype))
     size = (4 << 20) // np.dtype(dtype).itemsize
     one_pair = 2 * (4 << 20)
     assert peak(paths) < one_pair + 2 * 8 * size + (6 << 20)
@@ -221,7 +224,7 @@ def test_memory_is_bounded_whatever_the_cores(tmp_path, monkeypatch, dtype):
 def test_several_pairs_share_the_budget(tmp_path, monkeypatch):
     """The next pair waits as long as those before it use the budget up."""
     running, most, lock = 0, 0, threading.Lock()
-    measure = engine.compare_arrays
+    measure = comparing.compare_arrays
 
     def watched(*arrays):
         nonlocal running, most
@@ -233,7 +236,7 @@ def test_several_pairs_share_the_budget(tmp_path, monkeypatch):
             running -= 1
         return found
 
-    monkeypatch.setattr(engine, "compare_arrays", watched)
+    monkeypatch.setattr(comparing, "compare_arrays", watched)
     monkeypatch.setattr(engine.os, "cpu_count", lambda: 8)
     tensors = {f"op/{i}/output/x": np.full(LARGE, i, "c8") for i in range(20)}
     paths = [dump(tmp_path / name, tensors) for name in ("m.h5", "g.h5")]
@@ -243,14 +246,14 @@ def test_several_pairs_share_the_budget(tmp_path, monkeypatch):
 
 
 def test_memory_that_is_not_there_costs_its_row(tmp_path, monkeypatch):
-    measure = engine.compare_arrays
+    measure = comparing.compare_arrays
 
     def short(mine, golden, *more):
         if mine.size == 3:
             raise MemoryError
         return measure(mine, golden, *more)
 
-    monkeypatch.setattr(engine, "compare_arrays", short)
+    monkeypatch.setattr(comparing, "compare_arrays", short)
     tensors = {f"op/{size}/output/x": np.zeros(size, "c8") for size in (2, 3, 4)}
     found = rows(dump(tmp_path / "m.h5", tensors), dump(tmp_path / "g.h5", tensors))
     assert [row.status for row in found] == [Status.EQUAL, Status.INCOMPARABLE, Status.EQUAL]

@@ -186,7 +186,8 @@ def test_the_lines_of_a_pair(tmp_path):
     [
         (np.zeros((2, 3), "f4"), np.zeros((3, 2), "f4"), 1, "shapes differ: [2, 3] in mine"),
         (np.zeros((), "f4"), np.zeros((1,), "f4"), 1, "shapes differ: [] in mine, [1]"),
-        (np.zeros(2, "f4"), np.zeros(2, "f8"), 1, "dtypes differ: float32 in mine, float64"),
+        (np.zeros(2, "f4"), np.zeros(2, "i8"), 1, "dtypes differ: float32 in mine, int64"),
+        (np.zeros(2, "f4"), np.zeros(2, "f8"), 0, "dtypes: float32 in mine, float64 in golden"),
         (np.zeros(2, "i4"), np.zeros(2, "i8"), 0, "dtypes: int32 in mine, int64 in golden"),
         (np.zeros(2, "f2"), np.zeros(2, "f4"), 0, "dtypes: float16 in mine, float32"),
         (np.zeros(0, "f4"), np.zeros(0, "f4"), 0, "This tensor is empty."),

@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from compare.cli import cli
-from compare.engine import Status, compare_dumps
+from compare.engine import compare_dumps
+from compare.row import Status
 from dumper.reader import open_dump
 
 CPU, CUDA, NPU = 0, 1, 10

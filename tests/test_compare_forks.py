@@ -13,7 +13,8 @@ import pytest
 from dumps import dump, put
 
 from compare import engine, forks
-from compare.engine import Options, compare_dumps
+from compare.comparing import Options
+from compare.engine import compare_dumps
 from dumper.reader import open_dump
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from compare.engine import Row, Status, compare_dumps
+from compare.engine import compare_dumps
+from compare.row import Row, Status
 from dumper import dumper
 from dumper.reader import open_dump
 

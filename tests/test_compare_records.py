@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from dumps import put
 
-from compare.engine import Status, compare_dumps
+from compare.engine import compare_dumps
+from compare.row import Status
 from compare.summary import Summary
 from dumper.reader import open_dump
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.columns import inert
-from compare.engine import Row, Status
 from compare.result import result_file
+from compare.row import Row, Status
 from dumper.errors import DumpError
 
 

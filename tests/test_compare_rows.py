@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.columns import ALL, NOWHERE, Place
-from compare.engine import MEASURED, Row, Status
 from compare.metrics import Metrics, Ulp, Worst
+from compare.row import MEASURED, Row, Status
 from compare.rows import line_of, row_of
 from dumper.errors import DumpError
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.columns import NOWHERE
-from compare.engine import Row, Status
 from compare.metrics import Metrics, Worst
+from compare.row import Row, Status
 from compare.rows import line_of, row_of
 from compare.summary import WORST, Summary
 

@@ -10,9 +10,9 @@ import pytest
 from rich.cells import cell_len
 
 from compare import progress
-from compare.engine import Row, Status
 from compare.metrics import Metrics, Worst
 from compare.origin import Gap, Origin
+from compare.row import Row, Status
 from compare.summary import Summary
 from compare.terminal import show_missing, show_summary
 

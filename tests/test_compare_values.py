@@ -222,3 +222,40 @@ def flat(value) -> list:
     if not isinstance(value, tuple):
         return [0.0 if value is None else value]
     return [number for item in value for number in flat(item)]
+
+
+def rounded(values: np.ndarray, name: str) -> np.ndarray:
+    with np.errstate(over="ignore", invalid="ignore"):
+        if name == "bfloat16":
+            values = values.astype(np.float32)
+        return values.astype(kind(name))
+
+
+@pytest.mark.parametrize(
+    ("mine", "golden"),
+    [(one, other) for one in FLOATS for other in FLOATS if one != other],
+)
+@given(data=st.data())
+def test_two_float_dtypes_are_compared_by_value(mine, golden, data):
+    """As both would be in a dtype that holds them, but for units, which are the coarser one's."""
+    x, _ = data.draw(arrays(mine))
+    y = rounded(x, golden) if data.draw(st.booleans()) else data.draw(arrays(golden))[1]
+    y = np.resize(y, x.shape)
+    holds = "f8" if "float64" in (mine, golden) else "f4"
+    with np.errstate(invalid="ignore"):
+        a, b = x.astype(holds), y.astype(holds)
+    found, expected = compare_arrays(x, y), compare_arrays(a, b)
+    own = ("ulp", "exact", "worst")
+    for name in set(found.__slots__) - set(own):
+        ours, value = getattr(found, name), getattr(expected, name)
+        assert ours == pytest.approx(value, nan_ok=True) if value is not None else ours is None, (
+            name
+        )
+    assert found.exact == ((a == b) | (np.isnan(a) & np.isnan(b))).mean()
+    coarse = min(mine, golden, key=["bfloat16", "float16", "float32", "float64"].index)
+    finite = np.isfinite(a) & np.isfinite(b)
+    ours, theirs = (ranks(rounded(side[finite], coarse), coarse) for side in (a, b))
+    apart = [abs(one - other) for one, other in zip(ours, theirs, strict=True)]
+    assert found.ulp.greatest == max(apart, default=0)
+    assert found.ulp.mean == pytest.approx(sum(apart) / max(1, len(apart)))
+    assert found.ulp.above_one == sum(each > 1 for each in apart) / max(1, len(apart))

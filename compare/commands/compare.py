@@ -76,7 +76,7 @@ def compare(
     from dumper.superblock import check_file
 
     from ..columns import ALGORITHMS, select
-    from ..engine import Options
+    from ..comparing import Options
     from ..run import Stopped, head_of, one_stop, places_of, run
 
     if _are_no_dumps(mine, golden):

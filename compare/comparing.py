@@ -1,0 +1,293 @@
+"""One pair of values to its row: judged for shape and dtype first, then read and measured.
+
+What cannot be compared is a row with its reason, never an exception. Equal arguments have no rows,
+as in the original's csv. What no op has written yet is not compared: a tensor says so itself, and
+in older files its IR does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from dumper.errors import DumpError
+from dumper.index import WITHOUT_DATA, Stub
+from dumper.layout import Type
+from dumper.reader import Dump
+from dumper.stored import Argument, Tensor
+
+from .custom import Custom
+from .kinds import comparable, way
+from .metrics import Metrics, compare_arrays, metrics_of
+from .pairing import Pair
+from .row import Row, Status
+from .sparse import (
+    Whole,
+    coalesced,
+    quantization_difference,
+    structure_difference,
+    to_coalesce,
+    whole_of,
+)
+from .streams import Streams, can_stream
+
+_REMEMBERED = 4096
+"""Pairs of stored values whose metrics are kept: an input that is an earlier output is a hard link
+to it."""
+
+_EMPTY = re.compile(r"(new_)?empty(_like|_strided|_permuted|_quantized)?(_|$)")
+"""IRs whose result is memory as it was found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is asked of a comparison.
+
+    divergence: the Kullback-Leibler divergence, which costs as much as all else, is wanted. first:
+    how many elements of each tensor are compared, 0 for all. custom: algorithms of the user's own.
+    skip: how many rows are known already, from an earlier run, and not wanted again.
+    """
+
+    divergence: bool = True
+    first: int = 0
+    custom: tuple[Custom, ...] = ()
+    skip: int = 0
+
+
+ALL = Options()
+"""Everything, with the ten algorithms."""
+
+
+class _Measured(NamedTuple):
+    """A pair's numbers; what the user's own algorithms said, and why they failed."""
+
+    metrics: Metrics
+    custom: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Known:
+    """What is asked, and what is known of stored values by their addresses (mine, golden's)."""
+
+    options: Options
+    unwritten: tuple[set[int], set[int]]
+    measured: dict[tuple, _Measured] = field(default_factory=dict)
+    arguments: dict[tuple, str] = field(default_factory=dict)
+
+
+def unwritten(dump: Dump) -> set[int]:
+    """Addresses of values that are, in part at least, whatever lay in memory.
+
+    An op that takes such a tensor before anything is written to it has a hard link to that value.
+    """
+    found = {
+        tensor.address
+        for record in dump.records
+        for tensor in (*record.inputs, *record.outputs)
+        if tensor.uninitialised
+    }
+    if found:
+        return found
+    made = (record for record in dump.records if _EMPTY.match(record.ir))
+    return {tensor.address for record in made for tensor in record.outputs}
+
+
+def row_of(found: Pair, known: Known, spread: Callable = map) -> Row | None:
+    """The row of a pair; None for equal arguments. spread: maps a function over parts of a pair."""
+    mine, golden, record = found.mine, found.golden, found.record
+
+    def row(
+        status: Status,
+        *reasons: str,
+        claims: tuple[str, tuple[int, ...]] | tuple[None, None] = (None, None),
+        measured: _Measured | None = None,
+    ) -> Row:
+        op, path, phase = (record.ir, record.path, record.phase) if record else (None, None, None)
+        paths = found.my_path, found.golden_path
+        metrics, custom, failed = measured or (None, (), ())
+        return Row(
+            found.index, op, found.side, path, *paths, *claims, status, metrics,
+            (*reasons, *filter(None, failed)), phase, custom,
+        )  # fmt: skip
+
+    if mine is None or golden is None:
+        return row(Status.INCOMPARABLE if found.omitted else Status.UNPAIRED, found.reason)
+    claims = (None, None) if isinstance(mine, Argument) else (mine.dtype, mine.shape)
+    try:
+        if isinstance(mine, Argument):
+            return _argument_row(mine, golden, found, known, row)
+        if isinstance(mine, Stub) or isinstance(golden, Stub):
+            return row(*_described(mine, golden), claims=claims)
+        wholes = [
+            whole_of(owner, found.side, tensor)
+            for owner, tensor in ((record, mine), (found.partner, golden))
+        ]
+        reason = obstacle(mine, golden, wholes)
+        if not reason and mine.name.endswith("/values"):
+            reason = quantization_difference(wholes)
+        if reason:
+            return row(Status.INCOMPARABLE, reason)
+        if mine.size and (
+            mine.address in known.unwritten[0] or golden.address in known.unwritten[1]
+        ):
+            reason = "uninitialised memory is not compared"
+            return row(Status.UNINITIALISED, reason, claims=claims)
+        if to_coalesce(wholes):
+            part = mine.name.rpartition("/")[2]
+            a, b = (coalesced(whole)[part] for whole in wholes)
+            claims = mine.dtype, a.shape
+            if a.shape != b.shape:
+                count = [array.shape[-1 if part == "indices" else 0] for array in (a, b)]
+                reason = (
+                    f"structures differ: {count[0]} elements in my dump, {count[1]} in golden, "
+                    "both coalesced"
+                )
+                return row(Status.INCOMPARABLE, reason, claims=claims)
+            measured = _measure_arrays(a, b, known.options)
+        else:
+            measured = _measure(mine, golden, known, spread)
+    except DumpError as error:
+        reason = f"{error.what}: {error.where}"
+    except MemoryError:
+        reason = f"not enough memory to compare {found.my_path}"
+    else:
+        notes = notes_of(mine, golden, measured.metrics)
+        status = status_of(measured.metrics, mine.dtype == golden.dtype)
+        return row(status, *notes, claims=claims, measured=measured)
+    return row(Status.INCOMPARABLE, reason, claims=claims)
+
+
+def status_of(metrics: Metrics, one_dtype: bool = True) -> Status:
+    """Equal or not. one_dtype: both sides have the same."""
+    if metrics.exact < 1.0:
+        return Status.DIFFERS
+    return Status.EQUAL if one_dtype else Status.ALIKE
+
+
+def _argument_row(
+    mine: Argument, golden: Argument, found: Pair, known: Known, row: Callable[..., Row]
+) -> Row | None:
+    """Arguments are the same or not; a number that an op returned is measured as a tensor is."""
+    if Type.PARTS in (mine.type, golden.type):
+        difference = structure_difference(mine, golden)
+        return row(Status.INCOMPARABLE, difference) if difference else None
+    difference = _argument_difference(mine, golden, known)
+    if not difference:
+        return None
+    if found.side == "output":
+        a, b = (np.asarray(value.value) for value in (mine, golden))
+        if a.dtype == b.dtype and a.shape == b.shape and a.dtype.kind in "bifc":
+            measured = _measure_arrays(a, b, known.options)
+            claims = a.dtype.name, a.shape
+            return row(status_of(measured.metrics), claims=claims, measured=measured)
+        return row(Status.INCOMPARABLE, difference)
+    return row(Status.ARGUMENT, difference)
+
+
+def _described(mine: Tensor | Stub, golden: Tensor | Stub) -> tuple[Status, str]:
+    """What to say of a pair of which one side, or both, is only described in its file."""
+    reason = obstacle(mine, golden, (None, None))
+    if reason:
+        return Status.INCOMPARABLE, reason
+    if all(isinstance(value, Stub) and value.reason in WITHOUT_DATA for value in (mine, golden)):
+        note = f"no data on either side ({mine.reason}); shape and dtype are equal"
+        return Status.DESCRIBED, note
+    side, stub = ("my dump", mine) if isinstance(mine, Stub) else ("golden", golden)
+    return Status.INCOMPARABLE, f"no data in {side}: {stub.reason}"
+
+
+def _argument_difference(mine: Argument, golden: Argument, known: Known) -> str:
+    """What to say of two arguments; nothing where they are equal."""
+    key = (mine.address, golden.address)
+    said = known.arguments.get(key)
+    if said is None:
+        a, b = mine.value, golden.value
+        said = ""
+        if not _same(a, b):
+            said = f"arguments differ: {_brief(a)} in my dump, {_brief(b)} in golden"
+        if len(known.arguments) >= _REMEMBERED:
+            known.arguments.clear()
+        known.arguments[key] = said
+    return said
+
+
+def _brief(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _same(a: object, b: object) -> bool:
+    """Equal as arguments are: 1 and 1.0 are one number, 0.0 and -0.0 are two, NaN is itself."""
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return repr(a) == repr(b) or (type(a) is not type(b) and a == b)
+
+
+def obstacle(
+    mine: Tensor | Stub, golden: Tensor | Stub, wholes: Sequence[Whole | None]
+) -> str | None:
+    """Why a pair is not compared by value, its shapes before its dtypes; None where it is."""
+    if mine.shape != golden.shape and not to_coalesce(wholes):
+        what = "shapes"
+        if all(whole is not None and whole.is_sparse for whole in wholes):
+            what = "structures"  # another number of elements, which is no shape of the tensor
+        return f"{what} differ: {list(mine.shape)} in my dump, {list(golden.shape)} in golden"
+    if not comparable(mine.dtype, golden.dtype):
+        return f"dtypes differ: {mine.dtype} in my dump, {golden.dtype} in golden"
+    return None
+
+
+def _measure(mine: Tensor, golden: Tensor, known: Known, spread: Callable) -> _Measured:
+    key = (mine.address, golden.address, mine.dtype, golden.dtype)
+    measured = known.measured.get(key)
+    if measured is None:
+        options = known.options
+        if options.custom or not can_stream(mine, golden):
+            measured = _measure_arrays(mine.read(), golden.read(), options)
+        else:
+            size = min(mine.size, options.first or mine.size)
+            found = way(mine.dtype, golden.dtype)
+            streams = Streams(mine, golden, found, size)
+            metrics = metrics_of(
+                streams, found, mine.shape, streams.values, options.divergence, spread
+            )
+            measured = _Measured(metrics)
+        if len(known.measured) >= _REMEMBERED:
+            known.measured.clear()
+        known.measured[key] = measured
+    return measured
+
+
+def _measure_arrays(mine: np.ndarray, golden: np.ndarray, options: Options) -> _Measured:
+    if options.first and mine.size > options.first:
+        mine, golden = (side.reshape(-1)[: options.first] for side in (mine, golden))
+    metrics = compare_arrays(mine, golden, options.divergence)
+    said = [custom.compare(mine.reshape(-1), golden.reshape(-1)) for custom in options.custom]
+    return _Measured(metrics, *zip(*said, strict=True)) if said else _Measured(metrics)
+
+
+def notes_of(mine: Tensor, golden: Tensor, metrics: Metrics) -> Iterator[str]:
+    """What a row says besides its numbers."""
+    if mine.dtype != golden.dtype:
+        yield f"dtypes: {mine.dtype} in my dump, {golden.dtype} in golden"
+    if metrics.size == 0:
+        yield "This tensor is empty."
+    elif metrics.size == 1:
+        yield "This tensor is scalar."
+    if metrics.cosine is None:
+        zero = golden.path if not any(metrics.golden) else mine.path
+        yield f"Cannot compare by Cosine Similarity. All the data is zero in {zero}."
+    if metrics.same_nonfinite:
+        same = f"{metrics.same_nonfinite} of {metrics.size} elements"
+        yield f"{same} are the same NaN or infinity on both sides"
+    apart = (metrics.mine_nonfinite, metrics.golden_nonfinite, metrics.other_nonfinite)
+    if any(apart):
+        yield (
+            "NaN or infinite: {} of {} elements in my dump only, {} in golden only, "
+            "{} on both sides but not alike".format(apart[0], metrics.size, *apart[1:])
+        )
