@@ -17,6 +17,7 @@ from typing import NamedTuple
 from dumper.errors import printable
 
 from .columns import OVERFLOW, number
+from .judging.verdict import Kind
 from .row import Row, Status
 from .summary import Summary
 from .whole import folder_with_room, replacing
@@ -78,43 +79,37 @@ class Advisor:
 
     def _found(self, summary: Summary, load_mode: bool, gap: str) -> Advice:
         consistency = "Global Consistency"
-        first, own = summary.first, summary.first_own
+        start, first, odd = summary.start, summary.first, summary.odd
         if self._wants_overflow and self._overflow:
             return self._overflowed(self._overflow, first, gap)
-        if first is None and not summary.compared:
-            text = "Nothing was compared: no tensor of my dump was measured against one of golden."
-            return Advice(consistency, _NOTHING, text + gap)
-        if first is None:
-            text = f"All {summary.compared} compared tensors are equal to golden."
-            aside = summary.rows - summary.compared
-            if aside:
-                text += f" {aside} more have no values to compare (uninitialised or without data)."
-            return Advice(consistency, _NOTHING, text + gap)
-        size = self._size(summary)
-        if own is not None and (load_mode or summary.has_inputs):
-            if load_mode:
-                text = "This op ran on the recorded inputs and its output differs"
-            else:
-                text = "No input of this op differs and its output does"
-            text += f": {_said(own)}. Look at this op first."
-            if first is not own:
-                text += f" Before it, another row is not as in golden: {_said(first)}."
-            return Advice(consistency, str(own.index), text + size + gap)
         if not summary.compared:
-            text = f"Nothing could be measured. The first row says why: {_said(first)}."
-            return Advice(consistency, str(first.index), text + gap)
-        if first.side == "input":
-            text = (
-                f"An input is the first that is not as in golden: {_said(first)}. All rows before "
-                "it are, and no op with equal inputs has another output: compare what enters here."
-            )
-            return Advice("Input Inconsistent", str(first.index), text + size + gap)
-        if summary.has_inputs:
-            why = "no op with equal inputs has another output, so no op is shown to be the cause"
-        else:
-            why = "the dumps hold no inputs, which could tell whether this op is the cause"
-        text = f"The first row that is not as in golden is {_said(first)}; {why}."
-        return Advice(consistency, str(first.index), text + size + gap)
+            text = "Nothing was compared: no tensor of my dump was measured against one of golden."
+            if odd is not None:
+                text = f"Nothing could be measured. The first row says why: {_said(odd)}."
+            return Advice(consistency, str(odd.index) if odd else _NOTHING, text + gap)
+        if start.equal is False and not load_mode:
+            unlike = next((each for each in start.leaves.values() if each.differ), None)
+            row = unlike and unlike.first
+            what = f"an input from outside: {_said(row)}" if row else f"{start.flags[0].name}"
+            text = f"The two runs did not start equal, first {what}. What follows inherits it."
+            index = str(row.index) if row else _NOTHING
+            return Advice("Input Inconsistent", index, text + self._size(summary) + gap)
+        if first is not None:
+            text = f"This output differs beyond rounding: {_said(first)}; {first.verdict.reason}."
+            text += " Look at this op first."
+            return Advice(consistency, str(first.index), text + self._size(summary) + gap)
+        if odd is not None:
+            text = f"No op is shown to be at fault. The first row with a finding is {_said(odd)}."
+            return Advice(consistency, str(odd.index), text + self._size(summary) + gap)
+        equal = summary.verdicts[Kind.SAME]
+        text = f"Of {summary.compared} compared tensors {equal} are equal to golden"
+        inherited = summary.verdicts[Kind.INHERITED]
+        text += f", {inherited} differ by what their inputs do," if inherited else ""
+        text += " and the others by rounding." if equal < summary.compared else "."
+        aside = summary.rows - summary.compared
+        if aside:
+            text += f" {aside} more have no values to compare."
+        return Advice(consistency, _NOTHING, text + gap)
 
     def _overflowed(self, row: Row, first: Row | None, gap: str) -> Advice:
         text = (

@@ -141,10 +141,11 @@ _MEASURED = (
     "InfinityCounts",
 )
 _PLACE = ("Phase", "Api", "Module", "Source")
+_VERDICT = ("Verdict", "VerdictCode", "Allowed", "Actual", "Margin", "VerdictReason", "PairedBy")
 _TAKEN = {
     name.casefold()
     for name in (
-        *(*_BEFORE, _OVERFLOW, _REASON, *_MEASURED, *_PLACE, *FILES, ALL_OF_THEM),
+        *(*_BEFORE, _OVERFLOW, _REASON, *_MEASURED, *_PLACE, *_VERDICT, *FILES, ALL_OF_THEM),
         *(each.name for each in ALGORITHMS),
     )
 }
@@ -177,6 +178,7 @@ class Columns:
             _REASON,
             *_MEASURED,
             *_PLACE,
+            *_VERDICT,
         )
 
     @property
@@ -212,6 +214,7 @@ class Columns:
         found += _measured(row)
         found.append(_label(row.phase))
         found += map(_label, place)
+        found += _judged(row)
         return found
 
     def line(self, row: Row, place: Place = NOWHERE) -> str:
@@ -341,6 +344,19 @@ def _measured(row: Row) -> tuple[str, ...]:
         place = "[" + ",".join(map(str, index)) + "]"
         worst = place, element(mine, row.dtype), element(golden, row.dtype)
     return share(m.exact), *ulp, *worst, _counts(m.nan), _counts(m.infinite)
+
+
+def _judged(row: Row) -> tuple[str, ...]:
+    verdict = row.verdict
+    numbers = verdict.allowed, verdict.actual, verdict.margin
+    match = row.match or ABSENT
+    return (
+        verdict.kind.value,
+        _label(verdict.code),
+        *map(number, numbers),
+        inert(verdict.reason),
+        f"{match}, in doubt" if row.low else match,
+    )
 
 
 def _counts(counts: tuple[int, int, int]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,10 +20,12 @@ from dumper.layout import Type
 from dumper.reader import Dump
 from dumper.stored import Argument, Tensor
 
+from .common import Pair
 from .custom import Custom
+from .judging import Context
 from .kinds import comparable, way
+from .loss_scale import PHASES, LossScale
 from .metrics import Metrics, compare_arrays, metrics_of
-from .pairing import Pair
 from .row import Row, Status
 from .sparse import (
     Whole,
@@ -72,10 +74,17 @@ class _Measured(NamedTuple):
 
 @dataclass(slots=True)
 class Known:
-    """What is asked, and what is known of stored values by their addresses (mine, golden's)."""
+    """What is asked, and what is known of stored values by their addresses (mine, golden's).
+
+    scale: of the loss, to be divided out. context: what verdicts go by. made: numbers of the values
+    that ops of mine made.
+    """
 
     options: Options
     unwritten: tuple[set[int], set[int]]
+    scale: LossScale | None = None
+    context: Context = Context()
+    made: frozenset[int] = frozenset()
     measured: dict[tuple, _Measured] = field(default_factory=dict)
     arguments: dict[tuple, str] = field(default_factory=dict)
 
@@ -110,9 +119,11 @@ def row_of(found: Pair, known: Known, spread: Callable = map) -> Row | None:
         op, path, phase = (record.ir, record.path, record.phase) if record else (None, None, None)
         paths = found.my_path, found.golden_path
         metrics, custom, failed = measured or (None, (), ())
+        match = found.match
         return Row(
             found.index, op, found.side, path, *paths, *claims, status, metrics,
-            (*reasons, *filter(None, failed)), phase, custom,
+            (*reasons, *filter(None, failed)), phase, custom, found.leaf,
+            match and match.kind, match is not None and match.confidence == "low",
         )  # fmt: skip
 
     if mine is None or golden is None:
@@ -150,7 +161,8 @@ def row_of(found: Pair, known: Known, spread: Callable = map) -> Row | None:
                 return row(Status.INCOMPARABLE, reason, claims=claims)
             measured = _measure_arrays(a, b, known.options)
         else:
-            measured = _measure(mine, golden, known, spread)
+            scaled = known.scale is not None and record.phase in PHASES
+            measured = _measure(mine, golden, known, spread, scaled)
     except DumpError as error:
         reason = f"{error.what}: {error.where}"
     except MemoryError:
@@ -242,8 +254,11 @@ def obstacle(
     return None
 
 
-def _measure(mine: Tensor, golden: Tensor, known: Known, spread: Callable) -> _Measured:
-    key = (mine.address, golden.address, mine.dtype, golden.dtype)
+def _measure(
+    mine: Tensor, golden: Tensor, known: Known, spread: Callable, scaled: bool
+) -> _Measured:
+    """scaled: the pair may bear the loss scale."""
+    key = (mine.address, golden.address, mine.dtype, golden.dtype, scaled)
     measured = known.measured.get(key)
     if measured is None:
         options = known.options
@@ -257,10 +272,21 @@ def _measure(mine: Tensor, golden: Tensor, known: Known, spread: Callable) -> _M
                 streams, found, mine.shape, streams.values, options.divergence, spread
             )
             measured = _Measured(metrics)
+        if scaled and known.scale.bears(measured.metrics.reach):
+            measured = _measure_scaled(mine, golden, known)
         if len(known.measured) >= _REMEMBERED:
             known.measured.clear()
         known.measured[key] = measured
     return measured
+
+
+def _measure_scaled(mine: Tensor, golden: Tensor, known: Known) -> _Measured:
+    """The numbers with the loss scale divided out; units in the last place have no meaning then."""
+    a, b = (tensor.read().astype(np.float64) for tensor in (mine, golden))
+    measured = _measure_arrays(a / known.scale.ratio, b, known.options)
+    note = f"mine was divided by the ratio of the loss scales, {known.scale.ratio:g}"
+    metrics = replace(measured.metrics, ulp=None)
+    return measured._replace(metrics=metrics, reasons=(*measured.reasons, note))
 
 
 def _measure_arrays(mine: np.ndarray, golden: np.ndarray, options: Options) -> _Measured:

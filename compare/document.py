@@ -18,12 +18,14 @@ from typing import Any, BinaryIO
 from dumper.errors import DumpError, first_line
 
 from .columns import ALGORITHMS, Columns
+from .loss_scale import LossScale
 from .origin import from_json
 from .partial import Head, Partial
 from .rows import Numbered, row_of
+from .start import Start, flags_of
 from .summary import Summary
 
-FORMAT, VERSION = "msaccucmp result", 1
+FORMAT, VERSION = "msaccucmp result", 2
 
 _AGAIN = "name a result_<time>.json that compare wrote, or compare the dumps again"
 
@@ -42,6 +44,13 @@ def options_of(columns: Columns, **others: Any) -> dict[str, Any]:
     custom = list(columns.custom)
     chosen = list(columns.chosen)
     return {"algorithm": chosen, "custom": custom, "overflow_detection": columns.overflow, **others}
+
+
+def summary_of(head: Head) -> Summary:
+    """An empty summary of what a result is of: it knows the flags and the loss scale already."""
+    flags = flags_of(head.environments["mine"], head.environments["golden"])
+    scale = head.options.get("loss_scale")
+    return Summary(Start(flags, None if scale is None else LossScale(**scale)))
 
 
 def write(file: BinaryIO, head: Head, partial: Partial, summary: Summary) -> None:
@@ -99,6 +108,7 @@ def _document(found: dict[str, Any]) -> Document:
         lists = found["rows"], found["unpaired"]
         head = Head(from_json(files["mine"]), from_json(files["golden"]), options, environments)
         columns = _columns(options)
+        summary_of(head)  # which may be what cannot be read
         rows = sorted(map(row_of, [*lists[0], *lists[1]]), key=lambda row: row.number)
     except (KeyError, TypeError) as error:
         raise DumpError(

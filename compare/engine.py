@@ -20,9 +20,12 @@ from dumper.index import Stub
 from dumper.reader import Dump
 from dumper.stored import Tensor
 
+from .common import Pair
 from .comparing import ALL, Known, Options, row_of, unwritten
 from .forks import Forks, can_fork
-from .pairing import Pair, pair
+from .judged import context_of, judged, made_in
+from .loss_scale import LossScale
+from .pairing import Pairing, pairing_of
 from .row import Row
 from .streams import PART, can_stream
 
@@ -38,35 +41,33 @@ BUDGET = 256 << 20
 Unit = tuple[Pair, ...]
 
 
-def compare_dumps(mine: Dump, golden: Dump, options: Options = ALL) -> Iterator[Row]:
-    """Compare everything that pairs, in the order of my seqids; unpaired things have rows too."""
-    known = Known(options, (unwritten(mine), unwritten(golden)))
-    units, skip = _after(_units(mine, golden), options.skip, known)
+def compare_dumps(
+    mine: Dump,
+    golden: Dump,
+    options: Options = ALL,
+    pairing: Pairing | None = None,
+    scale: LossScale | None = None,
+) -> Iterator[Row]:
+    """Compare everything that pairs, in the order of my seqids; unpaired things have rows too.
+
+    pairing: of these two, where it is known. scale: of the loss, to be divided out.
+    """
+    pairing = pairing or pairing_of(mine, golden)
+    known = Known(options, (unwritten(mine), unwritten(golden)), scale)
+    known.context = context_of(mine, golden, known)
+    known.made = made_in(mine.records)
+    units, skip = _after(_units(pairing), options.skip, known)
     count = sum(len(record.inputs) + len(record.outputs) for record in mine.records)
     with contextlib.ExitStack() as stack:
         forks = None
         if can_fork(count):
-            forks = stack.enter_context(Forks(partial(_share, mine, golden, known)))
+            forks = stack.enter_context(Forks(partial(_share, pairing, known)))
         yield from islice(_rows(units, known, forks), skip, None)
 
 
-def pairs_of(mine: Dump, golden: Dump) -> Iterator[Pair]:
-    """What belongs together in two dumps, in the order of my seqids."""
-    return pair(
-        mine.records,
-        golden.records,
-        golden_device=golden.device_type,
-        by_seqid=mine.load_mode or golden.load_mode,
-        omitted=(mine.omitted, golden.omitted),
-        complete=mine.finished is not None and golden.finished is not None,
-    )
-
-
-def _units(mine: Dump, golden: Dump) -> Iterator[Unit]:
-    """The pairs of each two records together."""
-    for _, pairs in groupby(
-        pairs_of(mine, golden), lambda found: (id(found.record), id(found.partner))
-    ):
+def _units(pairing: Pairing) -> Iterator[Unit]:
+    """The pairs of each two records together, or of two groups of them."""
+    for _, pairs in groupby(pairing.pairs(), lambda found: id(found.match or found.record)):
         yield tuple(pairs)
 
 
@@ -116,16 +117,14 @@ def _rows(units: Iterator[Unit], known: Known, forks: Forks | None) -> Iterator[
 
 
 def _rows_of(unit: Unit, known: Known, spread: Callable = map) -> list[Row]:
-    """The rows of a unit. spread: maps a function over parts of a pair."""
-    rows = (row_of(found, known, spread) for found in unit)
-    return [row for row in rows if row is not None]
+    """The rows of a unit, judged. spread: maps a function over parts of a pair."""
+    rows = [(found, row_of(found, known, spread)) for found in unit]
+    return judged([(found, row) for found, row in rows if row is not None], known)
 
 
-def _share(
-    mine: Dump, golden: Dump, known: Known, is_mine: Callable[[int], bool]
-) -> Iterator[list[Row]]:
+def _share(pairing: Pairing, known: Known, is_mine: Callable[[int], bool]) -> Iterator[list[Row]]:
     """What a forked process does: the rows of its share."""
-    units, _ = _after(_units(mine, golden), known.options.skip, known)
+    units, _ = _after(_units(pairing), known.options.skip, known)
     for count, unit in enumerate(each for each in units if _is_for_forks(each, known)):
         if is_mine(count):
             yield _rows_of(unit, known)

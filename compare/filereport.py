@@ -15,11 +15,12 @@ from rich.text import Text
 from dumper.errors import printable
 
 from .columns import ABSENT, Columns, number, share
+from .phrases import phrase
 from .program import say
 from .progress import console, show_table
 from .row import Row, Status
 from .summary import Summary
-from .terminal import counts_of, show_again
+from .terminal import counted
 from .whole import adding
 
 _LATER = ("KullbackLeiblerDivergence", "StandardDeviation")
@@ -59,8 +60,15 @@ def show_rows(mine: Path, golden: Path, summary: Summary) -> None:
     out = console(sys.stdout)
     for title, path in (("mine", mine), ("golden", golden)):
         out.print(Text(f"{title:6}  {printable(str(path))}"), soft_wrap=True)
-    out.print(counts_of(summary), soft_wrap=True)
-    first = summary.first_own or summary.first
+    counts = summary.counts
+    out.print(
+        f"{counted(summary.rows, 'row')}: {summary.compared} compared, of which "
+        f"{counts[Status.EQUAL]} bit-equal and {counts[Status.DIFFERS]} differing; "
+        f"{counts[Status.UNPAIRED]} unpaired, {counts[Status.INCOMPARABLE]} not comparable"
+        + (f", {counts[Status.ALIKE]} equal in value" if counts[Status.ALIKE] else ""),
+        soft_wrap=True,
+    )
+    first = summary.odd
     if first is None:
         out.print("nothing differs" if summary.rows else "nothing was compared: there is no tensor")
         return
@@ -79,7 +87,8 @@ def show_rows(mine: Path, golden: Path, summary: Summary) -> None:
             table.add_row(Text(printable(row.my_path)), *numbers)
         out.print("rows that differ most:")
         show_table(out, table)
-        show_again(summary, out)
+        if summary.again:
+            out.print(phrase("again", count=summary.again), soft_wrap=True)
 
 
 def _why(row: Row) -> str:

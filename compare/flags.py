@@ -11,6 +11,8 @@ import click
 
 from dumper.errors import DumpError
 
+from .phrases import LANGUAGES
+
 TOPN = 20
 """Of -n."""
 
@@ -36,6 +38,12 @@ def named(_: click.Context, option: click.Parameter, value: str | None) -> str |
     if value == "":
         raise click.BadParameter("it is empty; name a file or a directory")
     return value
+
+
+LANGUAGE = click.option(
+    "--lang", type=click.Choice(LANGUAGES), default="en", show_default=True,
+    help="What people read; csv, json and errors stay English.",
+)  # fmt: skip
 
 
 def _refused(*names: str, todo: str, flag: bool = False) -> Callable[[Callable], Callable]:

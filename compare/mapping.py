@@ -15,8 +15,8 @@ from dumper.reader import Dump, Record
 from dumper.stored import Argument
 
 from .columns import ABSENT, csv_line, inert
-from .engine import pairs_of
-from .pairing import Pair
+from .common import Pair
+from .pairing import pairing_of
 from .whole import adding
 
 COLUMNS = (
@@ -48,7 +48,7 @@ def write_mapping(mine: Dump, golden: Dump, folder: Path) -> Mapping:
     record, places = None, {}
     with adding(folder, "mapping", ".csv") as (file, found):
         file.write(csv_line(COLUMNS).encode())
-        for each in pairs_of(mine, golden):
+        for each in pairing_of(mine, golden).pairs():
             if isinstance(each.mine or each.golden, Argument):
                 continue
             if each.record is not record:

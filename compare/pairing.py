@@ -1,242 +1,220 @@
-"""Which record of one dump belongs to which of the other: the original comparator's rules.
+"""Which records of one dump belong to which of the other, and the pairs of values that they have.
 
-In a free run the k-th call of an IR belongs to the k-th call of that IR on the other side, by
-seqid. A load-mode file bears the seqids of the file that it was made from, so there equal seqids
-belong together, and only outputs are compared, because its inputs are the other file's. Devices
-name some ops and some arguments differently; two tables and a rule for prefixes say how.
-
-These rules are ordinal: one extra call shifts every later pair of its IR. Records of gradients and
-updated parameters belong together by name. A tensor that a file only describes (a stub) has a place
-in its record like any other: what is described because it is a view is the other side's view too,
-and is no row. Pure functions of records.
+Two free runs are aligned as sequences (`alignment`), so that one call more or less costs its own
+rows. Where the two sides expand one API call differently, or one op does what several do on the
+other side, what enters and leaves them is paired (`crossings`). A load-mode file bears the seqids
+of the file that it was made from, so there equal seqids belong together, and only outputs are
+compared, because its inputs are the other file's. Records of gradients and updated parameters
+belong together by name.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import NamedTuple
+from functools import cached_property
 
-from dumper.index import VIEW, WITHOUT_DATA, Stub
-from dumper.layout import VALUES, Type, unescape
-from dumper.reader import Record
-from dumper.stored import Argument, Tensor
+from dumper.layout import VALUES, unescape
+from dumper.reader import Dump, Record
 
-_CONVOLUTIONS = ("CudnnConvolutionBackward", "ThnnConvDepthwise2DBackward")
-"""Counted as one IR: together they are what NpuConvolutionBackward is."""
-
-_IRS = {
-    "CudnnBatchNormBackward": ("NativeBatchNormBackward",),
-    "NativeBatchNormBackward": ("CudnnBatchNormBackward",),
-    "CudnnConvolutionBackward": ("NpuConvolutionBackward",),
-    "ThnnConvDepthwise2DBackward": ("NpuConvolutionBackward",),
-    "NpuConvolutionBackward": _CONVOLUTIONS,
-}
-
-_ARGUMENTS = {
-    "CudnnBatchNormBackward": {"epsilon": "eps"},
-    "NativeBatchNormBackward": {"eps": "epsilon"},
-    "CudnnConvolutionBackward": {"self": "input"},
-    "ThnnConvDepthwise2DBackward": {"self": "input"},
-    "NpuConvolutionBackward": {"input": "self"},
-}
-
-_DEVICE_BOUND = {
-    Type.DEVICE,
-    Type.LAYOUT,
-    Type.GENERATOR,
-    Type.OPT_MEM_FMT,
-    Type.TENSOR_OPTS,
-    Type.PARTS,
-    Type.OBJECT,
-}
-"""Arguments that may differ between devices without changing what is computed."""
-
-_PATH = re.compile(r"(?P<record>/[^/]+/[0-9]{1,18})(/(?P<side>input|output)(/.*)?)?", re.DOTALL)
-
-_CPU, _CUDA = 0, 1
+from .alignment import Match, OpMap, align
+from .common import (
+    Gone,
+    Omitted,
+    Pair,
+    gone_by_record,
+    has_data,
+    left_out,
+    share,
+    tensors_of,
+    values_of,
+    values_of_two,
+)
+from .crossings import Crossings
 
 
-class Pair(NamedTuple):
-    """Two values that belong together, or one that has no partner, with the reason.
+class Pairing:
+    """What belongs together in two runs.
 
-    index: seqid of my record; one past my last for what only golden has. record: mine; partner:
-    golden's. A value is a stub where the file only describes it. Where there is no value on either
-    side, the row is about a whole record without partner, or, `omitted`, about something that a
-    writer left out; my_path and golden_path are where it would be.
+    mine, golden: records in seqid order. by_seqid: one of the files was made in load mode. omitted:
+    mine, golden's. complete: an argument that is not in a file is None. table: of op names; the
+    default one if None. Attributes: `by_seqid`; `matches`, in the order of my seqids, what only
+    golden has among them.
     """
 
-    index: int
-    record: Record | None
-    side: str | None
-    mine: Tensor | Argument | Stub | None
-    golden: Tensor | Argument | Stub | None
-    my_path: str | None
-    golden_path: str | None
-    reason: str = ""
-    omitted: bool = False
-    partner: Record | None = None
+    def __init__(
+        self,
+        mine: Sequence[Record],
+        golden: Sequence[Record],
+        *,
+        by_seqid: bool,
+        omitted: tuple[Omitted, Omitted] = ((), ()),
+        complete: bool = False,
+        table: OpMap | None = None,
+    ) -> None:
+        self.by_seqid = by_seqid
+        self._sides = ("output",) if by_seqid else ("input", "output")
+        self._complete = complete
+        self._gone = tuple(map(gone_by_record, omitted))
+        self._mine, self._golden = map(_with_lost, (mine, golden), self._gone)
+        pair_up = _by_seqid if by_seqid else align
+        self.matches = pair_up(self._mine, self._golden, table or OpMap.default())
+        self._leaves = leaves_of(self._mine)
 
+    def pairs(self) -> Iterator[Pair]:
+        """The pairs of values; everything compared appears exactly once.
 
-Omitted = Sequence[tuple[str, str]]
-"""(path, reason) of what the writer of a file left out."""
+        In the order of `matches`, inputs before outputs; what only golden has comes last, with an
+        index one past my last seqid. Arguments only with a partner, or where they are known to have
+        none.
+        """
+        after = self._mine[-1].seqid + 1 if self._mine else 1
+        rest: list[Record] = []
+        for match in self.matches:
+            if not match.mine:
+                rest += match.golden
+            elif not match.golden:
+                for record in match.mine:
+                    yield from self._alone(record, match)
+            elif len(match.mine) == len(match.golden) == 1:
+                yield from self._two(match)
+                if not share(match.mine[0], match.golden[0], self._sides):
+                    rest += match.golden
+            else:
+                yield from self._crossing(match)
+        for record in rest:
+            yield from self._alone_in_golden(record, after)
+        left, right = (gone.get(None, {}) for gone in self._gone)
+        yield from left_out(after, None, None, left, right)
 
+    def partner(self, record: Record) -> Record | None:
+        """The record of golden that one of mine is compared with, where that is a single one."""
+        match = self.match_of(record.path)
+        if match is None or len(match.mine) != 1 or len(match.golden) != 1:
+            return None
+        found = match.golden[0]
+        return found if share(record, found, self._sides) else None
 
-def pair(
-    mine: Sequence[Record],
-    golden: Sequence[Record],
-    *,
-    golden_device: int | None,
-    by_seqid: bool,
-    omitted: tuple[Omitted, Omitted] = ((), ()),
-    complete: bool = False,
-) -> Iterator[Pair]:
-    """Pair the values of two dumps; everything compared appears exactly once.
+    def match_of(self, path: str) -> Match | None:
+        """The match that my record at `path` is in."""
+        return self._by_path.get(path)
 
-    mine, golden: records in seqid order. golden_device: `DeviceType` of golden's tensors. by_seqid:
-    one of the files was made in load mode. omitted: mine, golden's. complete: an argument that is
-    not in a file is None. Yields in the order of `index`, inputs before outputs, what only golden
-    has last; arguments only with a partner, or where they are known to have none.
-    """
-    sides = _sides(by_seqid)
-    left, right = _by_record(omitted[0]), _by_record(omitted[1])
-    mine, golden = _with_lost(mine, left), _with_lost(golden, right)
-    partners = match_records(mine, golden, golden_device=golden_device, by_seqid=by_seqid)
-    used: set[str] = set()
-    for record in mine:
-        partner = partners.get(record.path)
-        if partner and _share(record, partner, sides):
-            gone = left.get(record.path, {}), right.get(partner.path, {})
-            used.add(partner.path)
-            yield from _values(record, partner, sides, gone, complete)
-            continue
-        for side in (None, *sides):
-            yield from _left_out(record.seqid, record, side, left.get(record.path, {}), {})
-        if any(map(_has_data, _values_of(record, sides))):
+    @cached_property
+    def _by_path(self) -> dict[str, Match]:
+        return {record.path: match for match in self.matches for record in match.mine}
+
+    @cached_property
+    def _crossings(self) -> Crossings:
+        return Crossings(self._mine, self._golden, self.matches)
+
+    def _two(self, match: Match) -> Iterator[Pair]:
+        record, partner = match.mine[0], match.golden[0]
+        if not share(record, partner, self._sides):
+            yield from self._alone(record, match)
+            return
+        gone = tuple(
+            each.get(one.path, {}) for each, one in zip(self._gone, (record, partner), strict=True)
+        )
+        for found in values_of_two(record, partner, self._sides, gone, self._complete):
+            leaf = None
+            if found.side == "input" and found.my_path is not None:
+                leaf = self._leaves.get(found.my_path)
+            yield found._replace(leaf=leaf, match=match)
+
+    def _crossing(self, match: Match) -> Iterator[Pair]:
+        """What enters and leaves a call or a group, and what was left out of its records."""
+        for record in match.mine:
+            for side in (None, *self._sides):
+                gone = self._gone[0].get(record.path, {})
+                yield from left_out(record.seqid, record, side, gone, {})
+        for found in self._crossings.pairs(match):
+            yield found._replace(leaf=self._leaves.get(found.my_path), match=match)
+
+    def _alone(self, record: Record, match: Match) -> Iterator[Pair]:
+        gone = self._gone[0].get(record.path, {})
+        for side in (None, *self._sides):
+            yield from left_out(record.seqid, record, side, gone, {})
+        if any(map(has_data, values_of(record, self._sides))):
             reason = f"No data match with op:{record.ir} in golden dump data."
-            yield Pair(record.seqid, record, None, None, None, None, None, reason)
-    after = mine[-1].seqid + 1 if mine else 1
-    for record in golden:
-        if record.path in used:
-            continue
-        for side in (None, *sides):
-            yield from _left_out(after, None, side, {}, right.get(record.path, {}))
-        if any(map(_has_data, _values_of(record, sides))):
+            yield Pair(record.seqid, record, None, None, None, None, None, reason, match=match)
+
+    def _alone_in_golden(self, record: Record, after: int) -> Iterator[Pair]:
+        gone = self._gone[1].get(record.path, {})
+        for side in (None, *self._sides):
+            yield from left_out(after, None, side, {}, gone)
+        if any(map(has_data, values_of(record, self._sides))):
             reason = f"No data match with {record.path} in my dump data."
             yield Pair(after, None, None, None, None, None, record.path, reason)
-    yield from _left_out(after, None, None, left.get(None, {}), right.get(None, {}))
 
 
-def partner_of(
-    record: Record,
-    mine: Sequence[Record],
-    golden: Sequence[Record],
-    *,
-    golden_device: int | None,
-    by_seqid: bool,
-    omitted: tuple[Omitted, Omitted] = ((), ()),
-) -> Record | None:
-    """The record of golden that `pair` compares one of mine with; arguments as of `pair`."""
-    mine, golden = (
-        _with_lost(records, _by_record(notes))
-        for records, notes in zip((mine, golden), omitted, strict=True)
+def pairing_of(mine: Dump, golden: Dump, table: OpMap | None = None) -> Pairing:
+    """What belongs together in two open dumps. table: of op names; the default one if None."""
+    return Pairing(
+        mine.records,
+        golden.records,
+        by_seqid=mine.load_mode or golden.load_mode,
+        omitted=(mine.omitted, golden.omitted),
+        complete=mine.finished is not None and golden.finished is not None,
+        table=table,
     )
-    partners = match_records(mine, golden, golden_device=golden_device, by_seqid=by_seqid)
-    found = partners.get(record.path)
-    return found if found and _share(record, found, _sides(by_seqid)) else None
 
 
 def pair_values(record: Record, partner: Record, *, by_seqid: bool) -> Iterator[Pair]:
-    """What `pair` yields of two records that belong together, but for what was left out."""
-    return _values(record, partner, _sides(by_seqid), ({}, {}), complete=False)
+    """What `Pairing.pairs` yields of two records that belong together, but for what was left
+    out."""
+    sides = ("output",) if by_seqid else ("input", "output")
+    return values_of_two(record, partner, sides, ({}, {}), complete=False)
 
 
-def _sides(by_seqid: bool) -> tuple[str, ...]:
-    return ("output",) if by_seqid else ("input", "output")
-
-
-def match_records(
-    mine: Sequence[Record],
-    golden: Sequence[Record],
-    *,
-    golden_device: int | None,
-    by_seqid: bool,
-) -> dict[str, Record]:
-    """Golden's record for each of mine, by my record's path; equal names before mapped ones."""
-    keys = _by_seqid if by_seqid else _by_count
-    free = {}
-    for record, key in zip(golden, keys(golden), strict=True):
-        free.setdefault((record.ir, key), record)
-    found: dict[str, Record] = {}
-    rest = []
-    for record, key in zip(mine, keys(mine), strict=True):
-        same = free.pop((record.ir, key), None)
-        if same is not None:
-            found[record.path] = same
-        else:
-            rest.append((record, key))
-    for record, key in rest:
-        for name in _other_names(record.ir, golden_device):
-            other = free.pop((name, key), None)
-            if other is not None:
-                found[record.path] = other
-                break
-    return found
-
-
-def _by_seqid(records: Sequence[Record]) -> Iterator[Hashable]:
-    return _by(records, lambda record: record.seqid)
-
-
-def _by_count(records: Sequence[Record]) -> Iterator[Hashable]:
-    counts: dict[str, int] = {}
-
-    def count(record: Record) -> int:
-        name = _CONVOLUTIONS[0] if record.ir in _CONVOLUTIONS else record.ir
-        counts[name] = counts.get(name, -1) + 1
-        return counts[name]
-
-    return _by(records, count)
-
-
-def _by(records: Sequence[Record], key: Callable[[Record], int]) -> Iterator[Hashable]:
-    """What calls are told apart by, and values by name and step."""
+def leaves_of(records: Sequence[Record]) -> dict[str, str]:
+    """Inputs that came from outside of what was recorded, each at its first use: the name of the
+    parameter or buffer by the input's path; '' of other values."""
+    known: set[int] = set()
+    found: dict[str, str] = {}
     for record in records:
-        if record.phase in VALUES:
-            names = [*record.entry.names.values(), *map(unescape, _of(record, "output"))]
-            yield names[0] if names else None, record.entry.step
-        else:
-            yield key(record)
-
-
-def _other_names(ir: str, golden_device: int | None) -> Iterator[str]:
-    yield from _IRS.get(ir, ())
-    if ir.startswith("Npu"):
-        prefix = {_CPU: "Thnn", _CUDA: "Cudnn"}.get(golden_device)
-        if prefix:
-            yield prefix + ir.removeprefix("Npu")
-    for prefix in ("Thnn", "Cudnn"):
-        if ir.startswith(prefix):
-            yield "Npu" + ir.removeprefix(prefix)
-
-
-_Value = Tensor | Argument | Stub | None
-
-_Gone = dict[str | None, list[tuple[str, str]]]
-"""What was left out of one record: (path, reason) by side; None is the whole record."""
-
-
-def _by_record(omitted: Omitted) -> dict[str | None, _Gone]:
-    """What was left out, by the path of its record; by None where that is no record's path."""
-    found: dict[str | None, _Gone] = {}
-    for path, reason in omitted:
-        match = _PATH.fullmatch(path)
-        record, side = (match["record"], match["side"]) if match else (None, None)
-        found.setdefault(record, {}).setdefault(side, []).append((path, reason))
+        entry = record.entry
+        for key, value in entry.values.items():
+            if value not in known:
+                known.add(value)
+                if key.startswith("input/"):
+                    found[f"{record.path}/{key}"] = entry.names.get(key[6:], "")
     return found
 
 
-def _with_lost(records: Sequence[Record], gone: dict[str | None, _Gone]) -> Sequence[Record]:
+def _by_seqid(mine: Sequence[Record], golden: Sequence[Record], table: OpMap) -> list[Match]:
+    """Equal seqids: equal names before those that mean the same; values by their name and step."""
+    partners: dict[str, Record] = {}
+    left, right = list(mine), list(golden)
+    for named in (lambda ir: ir, table.canonical):
+        free: dict[Hashable, Record] = {}
+        for record in right:
+            free.setdefault(_key(record, named), record)
+        for record in left:
+            if (partner := free.pop(_key(record, named), None)) is not None:
+                partners[record.path] = partner
+        used = {partner.path for partner in partners.values()}
+        left = [record for record in left if record.path not in partners]
+        right = [record for record in right if record.path not in used]
+    found = []
+    for record in mine:
+        partner = partners.get(record.path)
+        found.append(_match((record,), (partner,) if partner else ()))
+    return found + [_match((), (record,)) for record in right]
+
+
+def _match(mine: tuple[Record, ...], golden: tuple[Record, ...]) -> Match:
+    kind = "op" if mine and golden else "extra"
+    return Match(mine, golden, kind, "high", ("by seqid, in load mode",))
+
+
+def _key(record: Record, named: Callable[[str], str]) -> Hashable:
+    """What calls are told apart by, and values by name and step."""
+    if record.phase in VALUES:
+        names = [*record.entry.names.values(), *map(unescape, tensors_of(record, "output"))]
+        return record.ir, names[0] if names else None, record.entry.step
+    return named(record.ir), record.seqid
+
+
+def _with_lost(records: Sequence[Record], gone: dict[str | None, Gone]) -> Sequence[Record]:
     """The records, and those of which nothing is left but the note that they were omitted."""
     known = {record.path for record in records}
     lost = [
@@ -248,128 +226,3 @@ def _with_lost(records: Sequence[Record], gone: dict[str | None, _Gone]) -> Sequ
     if not lost:
         return records
     return sorted([*records, *lost], key=lambda record: (record.seqid, record.ir, record.path))
-
-
-def _share(record: Record, partner: Record, sides: Sequence[str]) -> bool:
-    """Whether two records have anything in common by which they can be one call."""
-    for side in sides:
-        theirs = set(_names(partner, side))
-        if any(n in theirs or _renamed(record.ir, n) in theirs for n in _names(record, side)):
-            return True
-    return False
-
-
-def _values(
-    record: Record,
-    partner: Record,
-    sides: Sequence[str],
-    gone: tuple[_Gone, _Gone],
-    complete: bool,
-) -> Iterator[Pair]:
-    noted = [{path for found in each.values() for path, _ in found} for each in gone]
-    left = {(side, name): value for side in sides for name, value in _of(partner, side).items()}
-
-    def paired(side: str, mine: _Value, golden: _Value, names: tuple[str, str]) -> Iterator[Pair]:
-        """One row, unless a note says already that a side left it out, or by choice it did."""
-        paths = [f"{r.path}/{side}/{n}" for r, n in zip((record, partner), names, strict=True)]
-        reasons = {value.reason for value in (mine, golden) if isinstance(value, Stub)}
-        if VIEW in reasons or any(map(set.__contains__, noted, paths)):
-            return
-        if mine is None or golden is None:
-            missing, name = (record, names[0]) if mine is None else (partner, names[1])
-            if f"{side}/{name}" in missing.entry.values:  # there, but not kept at this level
-                return
-        yield _paired(record, partner, side, (mine, golden), paths)
-
-    yield from _left_out(record.seqid, record, None, *gone)
-    for side in sides:
-        yield from _left_out(record.seqid, record, side, *gone)
-        for name, value in _of(record, side).items():
-            other = name if (side, name) in left else _renamed(record.ir, name)
-            yield from paired(side, value, left.pop((side, other), None), (name, other))
-        yield from _arguments(record, partner, side, complete)
-    for (side, name), value in left.items():  # in the end, as in the original's csv
-        yield from paired(side, None, value, (name, name))
-
-
-def _arguments(record: Record, partner: Record, side: str, complete: bool) -> Iterator[Pair]:
-    """What is no tensor: arguments, results, and what the parts of a sparse tensor make up."""
-    complete = complete and record.has_inputs and partner.has_inputs  # else by choice left out
-    left = dict(_others(partner, side))
-    for name, argument in _others(record, side).items():
-        other = left.pop(name, None) or left.pop(_renamed(record.ir, name), None)
-        bound = argument.type in _DEVICE_BOUND or (other and other.type in _DEVICE_BOUND)
-        parts = argument.type == Type.PARTS and other and other.type == Type.PARTS
-        if parts or (not bound and (other or complete)):
-            paths = argument.path, other.path if other else None
-            yield _paired(record, partner, side, (argument, other), paths)
-    for other in left.values():
-        if complete and other.type not in _DEVICE_BOUND:
-            yield _paired(record, partner, side, (None, other), (None, other.path))
-
-
-def _paired(
-    record: Record,
-    partner: Record,
-    side: str,
-    values: tuple[_Value, _Value],
-    paths: Sequence[str | None],
-) -> Pair:
-    mine, golden = values
-    reason = ""
-    if golden is None:
-        reason, paths = f"No data match with {paths[0]} in golden dump data.", (paths[0], None)
-    elif mine is None:
-        reason, paths = f"No data match with {paths[1]} in my dump data.", (None, paths[1])
-    return Pair(record.seqid, record, side, mine, golden, *paths, reason, partner=partner)
-
-
-def _left_out(
-    index: int, record: Record | None, side: str | None, mine: _Gone, golden: _Gone
-) -> Iterator[Pair]:
-    for path, why in mine.get(side, ()):
-        reason = f"left out of my dump: {why}"
-        yield Pair(index, record, side, None, None, path, None, reason, omitted=True)
-    for path, why in golden.get(side, ()):
-        reason = f"left out of golden: {why}"
-        yield Pair(index, record, side, None, None, None, path, reason, omitted=True)
-
-
-def _renamed(ir: str, name: str) -> str:
-    parent, slash, last = name.rpartition("/")
-    return parent + slash + _ARGUMENTS.get(ir, {}).get(last, last)
-
-
-def _of(record: Record, side: str) -> dict[str, Tensor | Stub]:
-    """The tensors of one side by name, and after them those that are described only."""
-    found: dict[str, Tensor | Stub] = {
-        tensor.name: tensor for tensor in (record.inputs if side == "input" else record.outputs)
-    }
-    for key, stub in record.entry.stubs.items():
-        at, _, name = key.partition("/")
-        if at == side:
-            found.setdefault(name, stub)
-    return found
-
-
-def _names(record: Record, side: str) -> Iterator[str]:
-    """All that a side has, kept in the file or not."""
-    yield from _of(record, side)
-    yield from _others(record, side)
-    for key in record.entry.values:
-        at, _, name = key.partition("/")
-        if at == side:
-            yield name
-
-
-def _values_of(record: Record, sides: Sequence[str]) -> Iterator[Tensor | Stub]:
-    return (value for side in sides for value in _of(record, side).values())
-
-
-def _has_data(value: Tensor | Stub) -> bool:
-    """Whether a record without partner is worth a row for this; a view is not."""
-    return isinstance(value, Tensor) or value.reason in WITHOUT_DATA
-
-
-def _others(record: Record, side: str) -> dict[str, Argument]:
-    return record.arguments if side == "input" else record.results

@@ -26,7 +26,7 @@ from .result import PARTIAL, explained, unwritable
 from .row import Row, Status
 from .rows import Numbered, line_of, row_of
 
-FORMAT, VERSION = "msaccucmp partial result", 1
+FORMAT, VERSION = "msaccucmp partial result", 2
 
 _LONGEST = 1 << 26
 """Bytes that a line may have; no line of ours has."""

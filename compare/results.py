@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .columns import NOWHERE, Columns, Place
-from .document import write
+from .document import summary_of, write
 from .partial import Head, Partial
 from .result import PARTIAL, ResultFile, create, csv_file, explained, publish, reserve
 from .row import Row
@@ -25,9 +25,9 @@ class Results:
     csv: Path
     json: Path
 
-    def __init__(self, partial: Partial, table: ResultFile, left: bool) -> None:
+    def __init__(self, partial: Partial, table: ResultFile, left: bool, summary: Summary) -> None:
         self._partial, self._table, self._left = partial, table, left
-        self.summary = Summary()
+        self.summary = summary
 
     def add(self, row: Row, place: Place = NOWHERE) -> None:
         """Take the next row. Raises DumpError when it cannot be written."""
@@ -43,7 +43,7 @@ class Results:
 
     def _take(self, row: Row, place: Place) -> None:
         self._table.add(row, place)
-        self.summary.add(row)
+        self.summary.add(row, place)
 
 
 @contextlib.contextmanager
@@ -65,7 +65,7 @@ def results(
                 path.unlink(missing_ok=True)
             opened = create(halves[".csv"])
         with csv_file(halves[".csv"], opened, columns) as table:
-            found = Results(partial, table, left is not None)
+            found = Results(partial, table, left is not None, summary_of(head))
             yield found
             table.close()
             try:

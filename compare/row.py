@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from .judging.verdict import Kind, Verdict
 from .metrics import Metrics
 
 
@@ -28,9 +29,27 @@ MEASURED = (Status.EQUAL, Status.ALIKE, Status.DIFFERS)
 """Of rows that have numbers."""
 
 
+_BY_STATUS = {
+    Status.EQUAL: Verdict(Kind.SAME, "bit_equal", ""),
+    Status.ALIKE: Verdict(Kind.SAME, "equal_in_value", ""),
+    Status.DIFFERS: Verdict(Kind.DIFFERS, "values_differ", "the values differ"),
+    Status.UNPAIRED: Verdict(Kind.NOT_COMPARABLE, "no_partner", ""),
+    Status.INCOMPARABLE: Verdict(Kind.NOT_COMPARABLE, "no_numbers", ""),
+    Status.ARGUMENT: Verdict(Kind.NOT_COMPARABLE, "argument_differs", ""),
+    Status.UNINITIALISED: Verdict(Kind.CANNOT_TELL, "uninitialised", ""),
+    Status.DESCRIBED: Verdict(Kind.CANNOT_TELL, "no_data", ""),
+}
+"""What a row comes to where there is no op to judge it by."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the result. What there is nothing to say of is None."""
+    """One row of the result. What there is nothing to say of is None.
+
+    leaf: of an input that no recorded op made, the parameter's name, or '' of another; else None.
+    match: by what the two sides belong together: op, group, call. low: whether that is in doubt.
+    judged: the verdict, where there was an op to judge the values by.
+    """
 
     index: int
     op: str | None
@@ -45,3 +64,12 @@ class Row:
     reasons: tuple[str, ...] = ()
     phase: str | None = None
     custom: tuple[str, ...] = ()
+    leaf: str | None = None
+    match: str | None = None
+    low: bool = False
+    judged: Verdict | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the row comes to."""
+        return self.judged or _BY_STATUS[self.status]

@@ -9,19 +9,21 @@ field. What is read back comes from a file that nobody vouches for, so that ever
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from json.encoder import encode_basestring_ascii as _string
 from typing import Any, NamedTuple
 
 from dumper.errors import DumpError
 
 from .columns import Place
+from .judging.verdict import Kind, Verdict
 from .metrics import Metrics, Ulp, Worst
 from .row import MEASURED, Row, Status
 
 _ROW = (
     '{"row":%d,"index":%d,"op":%s,"side":%s,"record_path":%s,"my_path":%s,"golden_path":%s,'
     '"dtype":%s,"shape":%s,"status":%s,"reasons":%s,"phase":%s,"api":%s,"module":%s,"source":%s,'
-    '"custom":%s,"metrics":%s}'
+    '"custom":%s,"leaf":%s,"match":%s,"low_confidence":%s,"verdict":%s,"metrics":%s}'
 )
 _METRICS = (
     '{"elements":%d,"CosineSimilarity":%s,"MaxAbsoluteError":%s,"AccumulatedRelativeError":%s,'
@@ -36,6 +38,11 @@ _COUNTS = (
 )
 _ALL_FINITE = _COUNTS % ((0,) * 10)
 _STATUS = {status: _string(status.value) for status in Status}
+_VERDICT = (
+    '{"kind":%s,"code":%s,"reason":%s,"allowed":%s,"actual":%s,"margin":%s,"culprit":%s,'
+    '"low_evidence":%s,"by_default":%s,"weak":%s}'
+)
+_TRUTH = {False: "false", True: "true"}
 _UNNAMED = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -67,6 +74,10 @@ def line_of(number: int, row: Row, place: Place) -> str:
         text(place.module),
         text(place.source),
         _texts(row.custom),
+        text(row.leaf),
+        text(row.match),
+        _TRUTH[row.low],
+        _verdict(row.verdict),
         "null" if m is None else _measured(m),
     )
 
@@ -132,6 +143,28 @@ def _measured(m: Metrics) -> str:
     )
 
 
+def _written(verdict: Verdict) -> str:
+    numbers = verdict.allowed, verdict.actual, verdict.margin
+    return _VERDICT % (
+        _string(verdict.kind.value),
+        _string(verdict.code),
+        _string(verdict.reason),
+        *map(_float, numbers),
+        _text(verdict.culprit),
+        _TRUTH[verdict.low_evidence],
+        _TRUTH[verdict.by_default],
+        _TRUTH[verdict.weak],
+    )
+
+
+_constant = lru_cache(1 << 8)(_written)
+
+
+def _verdict(verdict: Verdict) -> str:
+    """Most rows share the few verdicts that have no numbers."""
+    return _constant(verdict) if verdict.margin is None else _written(verdict)
+
+
 def _ulp(ulp: Ulp) -> str:
     mean, share = _float(ulp.mean), _float(ulp.above_one)
     return f'{{"max":{ulp.greatest:d},"mean":{mean},"above_one":{share}}}'
@@ -162,6 +195,10 @@ def _row_of(value: dict[str, Any]) -> Numbered:
         tuple(map(_as_word, _as_list(value["reasons"]))),
         _as_text(value["phase"]),
         tuple(map(_as_word, _as_list(value["custom"]))),
+        _as_text(value["leaf"]),
+        _as_text(value["match"]),
+        _as_truth(value["low_confidence"]),
+        _as_verdict(value["verdict"]),
     )
     if (row.status in MEASURED) is (m is None):
         raise ValueError(f"metrics and status {row.status.value!r}")
@@ -193,6 +230,26 @@ def _as_metrics(m: dict[str, Any]) -> Metrics:
         None if worst is None else _as_worst(worst),
         _as_floats(m["reach"]),
     )
+
+
+def _as_verdict(found: dict[str, Any]) -> Verdict:
+    return Verdict(
+        Kind(found["kind"]),
+        _as_word(found["code"]),
+        _as_word(found["reason"]),
+        *(
+            None if found[name] is None else _as_float(found[name])
+            for name in ("allowed", "actual", "margin")
+        ),
+        _as_text(found["culprit"]),
+        *(_as_truth(found[name]) for name in ("low_evidence", "by_default", "weak")),
+    )
+
+
+def _as_truth(value: Any) -> bool:
+    if type(value) is not bool:
+        raise TypeError(f"{value!r} where true or false is expected")
+    return value
 
 
 def _as_ulp(ulp: dict[str, Any]) -> Ulp:

@@ -23,6 +23,7 @@ from .comparing import Options
 from .document import options_of
 from .engine import compare_dumps
 from .origin import environment_of, origin_of
+from .pairing import Pairing
 from .partial import Head, Partial
 from .progress import with_progress
 from .results import Results, results
@@ -80,15 +81,16 @@ def run(
     columns: Columns,
     options: Options,
     folder: Path,
+    pairing: Pairing,
     *,
     left: Partial | None = None,
     see: Callable[[Row], None] = lambda row: None,
 ) -> Results:
     """Compare everything and write the csv and the json.
 
-    head: of this comparison. left: a partial result of it, to go on from. see: is given every row.
-    Raises DumpError where something cannot be written, and Stopped for KeyboardInterrupt once there
-    are rows.
+    head: of this comparison. pairing: of these two. left: a partial result of it, to go on from.
+    see: is given every row. Raises DumpError where something cannot be written, and Stopped for
+    KeyboardInterrupt once there are rows.
     """
     place = places_of(mine)
     rows = 0
@@ -99,7 +101,8 @@ def run(
                 see(row)
                 done += bytes_of(row)
                 rows += 1
-            found = compare_dumps(mine, golden, replace(options, skip=rows))
+            scale = result.summary.start.scale
+            found = compare_dumps(mine, golden, replace(options, skip=rows), pairing, scale)
             total = bytes_in(mine, golden) - done if sys.stderr.isatty() else 0
             for row in with_progress(found, "comparing", total, bytes_of):
                 result.add(row, place(row))

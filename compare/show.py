@@ -25,7 +25,7 @@ from npu_core.formats import parse
 from .info import device_of
 from .kinds import comparable
 from .metrics import Metrics, compare_arrays
-from .pairing import pair_values, partner_of
+from .pairing import pair_values, pairing_of
 
 FIRST, WORST = 8, 5
 """Values shown of a tensor: its first, and its largest or those that differ most."""
@@ -295,19 +295,12 @@ def _greatest(weight: np.ndarray, shape: Sequence[int]) -> list[tuple[int, ...]]
 
 
 def _compare(case: Case, dump: Dump, golden: Dump) -> None:
-    by_seqid = dump.load_mode or golden.load_mode
-    case.partner = partner_of(
-        case.record,
-        dump.records,
-        golden.records,
-        golden_device=golden.device_type,
-        by_seqid=by_seqid,
-        omitted=(dump.omitted, golden.omitted),
-    )
+    pairing = pairing_of(dump, golden)
+    case.partner = pairing.partner(case.record)
     if case.partner is None:
         return
     shown = {(tensor.side, tensor.name): tensor for tensor in case.tensors}
-    for found in pair_values(case.record, case.partner, by_seqid=by_seqid):
+    for found in pair_values(case.record, case.partner, by_seqid=pairing.by_seqid):
         mine, other = found.mine, found.golden
         if not isinstance(mine, Tensor) or not isinstance(other, Tensor):
             continue

@@ -27,7 +27,7 @@ from .filtered import write_npy
 from .kinds import comparable
 from .metrics import compare_arrays
 from .options import SingleOp
-from .pairing import pair_values, partner_of
+from .pairing import pair_values, pairing_of
 from .sparse import coalesced, to_coalesce, whole_of
 from .whole import folder_with_room, replacing
 
@@ -127,22 +127,15 @@ def _tensor(record: Record, asked: SingleOp) -> Tensor:
 
 def _counterpart(mine: Dump, golden: Dump, record: Record, tensor: Tensor) -> tuple[Record, Tensor]:
     """What `compare` would set the tensor against. Raises DumpError where it would not."""
-    by_seqid = mine.load_mode or golden.load_mode
-    if by_seqid and tensor.side == "input":
+    pairing = pairing_of(mine, golden)
+    if pairing.by_seqid and tensor.side == "input":
         raise DumpError(
             "a dump made in load mode has golden's inputs, which are not compared",
             tensor.path,
             "name an output with -o",
         )
-    partner = partner_of(
-        record,
-        mine.records,
-        golden.records,
-        golden_device=golden.device_type,
-        by_seqid=by_seqid,
-        omitted=(mine.omitted, golden.omitted),
-    )
-    found = () if partner is None else pair_values(record, partner, by_seqid=by_seqid)
+    partner = pairing.partner(record)
+    found = () if partner is None else pair_values(record, partner, by_seqid=pairing.by_seqid)
     other = next((each.golden for each in found if each.mine is tensor), None)
     todo = "see what belongs together with -map"
     if not isinstance(other, Tensor):

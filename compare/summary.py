@@ -1,7 +1,7 @@
-"""What a comparison comes to: counts, where it first goes apart, and the worst rows.
+"""What a comparison comes to: counts by verdict, where the two first differ, and the worst rows.
 
 Rows are taken as they stream by and only the few that matter are kept. All of it follows from the
-rows alone, so that a result that is read again has the same summary.
+rows and from what a result says of both runs, so that one that is read again has the same summary.
 """
 
 from __future__ import annotations
@@ -12,22 +12,27 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dumper.layout import VALUES
-
+from .columns import NOWHERE, Place
+from .judging.verdict import Kind
 from .row import MEASURED, Row, Status
+from .start import Start
 
 WORST = 10
 """Rows in the table of those that differ most."""
 
+_RANKED = {Kind.DIFFERS: 4, Kind.CANNOT_TELL: 3, Kind.NOT_COMPARABLE: 2, Kind.INHERITED: 1}
+"""Verdicts of rows that differ, the gravest with the highest number."""
 
-_AS_IN_GOLDEN = frozenset((Status.EQUAL, Status.UNINITIALISED, Status.DESCRIBED))
-_OWN = (Status.DIFFERS, Status.INCOMPARABLE)
+_WRONG = (Kind.DIFFERS, Kind.NOT_COMPARABLE)
+"""Verdicts that mean that something is not as in golden."""
 
 
 class _Bad(NamedTuple):
     """A differing row in the order of the table. earlier: its number from 1, below 0, by which
     earlier rows win before rows would be compared."""
 
+    rank: int
+    margin: float
     relative: float
     absolute: float
     earlier: int
@@ -36,54 +41,66 @@ class _Bad(NamedTuple):
 
 @dataclass
 class Summary:
-    """Counts by status, where it goes apart and the worst rows, built by `add` row by row."""
+    """Built by `add` row by row. start: what both runs started from, which takes the rows too."""
 
+    start: Start = field(default_factory=Start)
     counts: Counter[Status] = field(default_factory=Counter)
-    first: Row | None = None
-    """The first row that is not as in golden, whatever the reason."""
-    has_inputs: bool = False
+    verdicts: Counter[Kind] = field(default_factory=Counter)
+    unpaired: Counter[str] = field(default_factory=Counter)
+    """Rows without partner, by the code of their verdict."""
+    by_default: int = 0
+    """Rows that were judged by the default rule, their op being none that the table has."""
+    unexplained: int = 0
+    """Rows that differ, and nothing tells whether an op or its inputs are the cause."""
+    judged: int = 0
+    """Outputs that were judged by what their op may do."""
     rows: int = 0
     """How many rows there were."""
+    first: Row | None = None
+    """The first output that differs beyond what rounding and its inputs explain."""
+    first_place: Place = NOWHERE
+    odd: Row | None = None
+    """The first row of any that is not as in golden, or has nothing there to be set against."""
     _first_number: int | None = None
-    _own: tuple[int, Row] | None = None
-    _record: str | None = None
-    _record_own: tuple[int, Row] | None = None
-    _inputs_equal: bool = True
     _worst: list[_Bad] = field(default_factory=list)
     _again: Counter[int] = field(default_factory=Counter)
     """How many later rows have the numbers of one of the worst, by its `earlier`."""
 
-    def add(self, row: Row) -> None:
-        """Take the next row; rows of one record come together."""
+    def add(self, row: Row, place: Place = NOWHERE) -> None:
+        """Take the next row. place: where its op stands in the program."""
         self.rows += 1
+        verdict = row.verdict
         self.counts[row.status] += 1
-        if row.record_path != self._record:
-            self._own = self._own_now
-            self._record, self._record_own, self._inputs_equal = row.record_path, None, True
-        if row.side == "input":
-            self.has_inputs = True
-        if row.status in _AS_IN_GOLDEN:
-            return
-        if row.status is Status.ALIKE:  # no difference, but no bit-equal input either
-            self._inputs_equal = self._inputs_equal and row.side != "input"
-            return
-        if self.first is None:
-            self.first, self._first_number = row, self.rows
-        if row.side != "output":
-            self._inputs_equal = False
-        elif row.status in _OWN and row.phase not in VALUES:  # which no op makes
-            self._record_own = self._record_own or (self.rows, row)
+        self.verdicts[verdict.kind] += 1
+        self.start.add(row, self.rows)
+        if row.status is Status.UNPAIRED:
+            self.unpaired[verdict.code] += 1
+        if verdict.allowed is not None:
+            self.judged += 1
+            self.by_default += verdict.by_default
+        if verdict.kind in _WRONG:
+            self.odd = self.odd or row
+            if verdict.kind is Kind.DIFFERS and not verdict.low_evidence and self.first is None:
+                self.first, self.first_place, self._first_number = row, place, self.rows
         if row.status is Status.DIFFERS:
+            self.unexplained += verdict.kind is Kind.CANNOT_TELL
             self._rank(row)
 
     def _rank(self, row: Row) -> None:
-        m = row.metrics
-        bad = _Bad(_badness(m.relative_euclidean), _badness(m.max_absolute), -self.rows, row)
+        m, verdict = row.metrics, row.verdict
+        bad = _Bad(
+            _RANKED.get(verdict.kind, 0),
+            _badness(verdict.margin or 0.0),
+            _badness(m.relative_euclidean),
+            _badness(m.max_absolute),
+            -self.rows,
+            row,
+        )
         is_full = len(self._worst) == WORST
-        if is_full and bad[:2] < self._worst[0][:2]:
+        if is_full and bad[:4] < self._worst[0][:4]:
             return
         for other in self._worst:
-            if bad[:2] == other[:2] and _alike(row, other.row):
+            if bad[2:4] == other[2:4] and _alike(row, other.row):
                 self._again[other.earlier] += 1  # one value in many places: one row says it all
                 return
         if not is_full:
@@ -93,29 +110,21 @@ class Summary:
             self._again.pop(out.earlier, None)
 
     @property
-    def _own_now(self) -> tuple[int, Row] | None:
-        return self._own or (self._record_own if self._inputs_equal else None)
-
-    @property
-    def first_own(self) -> Row | None:
-        """The first output that is not as in golden of an op whose inputs and arguments are all
-        equal: its own doing."""
-        found = self._own_now
-        return found[1] if found else None
-
-    @property
     def compared(self) -> int:
         """How many pairs were measured."""
         return sum(self.counts[status] for status in MEASURED)
 
     @property
-    def nothing_differs(self) -> bool:
-        """Whether there was something to compare, and all of it is as in golden."""
-        return self.rows > 0 and self.first is None
+    def nothing_wrong(self) -> bool:
+        """Whether there was something to compare, both runs started equal, and nothing differs
+        beyond what explains it."""
+        wrong = self.unexplained or any(self.verdicts[kind] for kind in _WRONG)
+        return self.rows > 0 and not wrong and self.start.equal is not False
 
     @property
     def worst(self) -> list[Row]:
-        """At most WORST differing rows, by RelativeEuclideanDistance, then MaxAbsoluteError.
+        """At most WORST differing rows, the gravest verdict first, then by margin, by
+        RelativeEuclideanDistance, by MaxAbsoluteError.
 
         What has the very numbers of an earlier row is left out: it is the same value again.
         """
@@ -128,16 +137,44 @@ class Summary:
 
     def as_json(self) -> dict[str, Any]:
         """JSON values; rows by their numbers, from 1."""
-        own = self._own_now
         return {
             "rows": self.rows,
             "compared": self.compared,
+            **{kind.value: self.verdicts[kind] for kind in Kind},
             "counts": {status.value: self.counts[status] for status in Status},
-            "nothing_differs": self.nothing_differs,
-            "first_differing_row": self._first_number,
-            "first_own_difference": own[0] if own else None,
+            "unpaired": dict(self.unpaired),
+            "judged": self.judged,
+            "judged_by_default": self.by_default,
+            "unexplained": self.unexplained,
+            "nothing_wrong": self.nothing_wrong,
+            "start": self.start.as_json(),
+            "first_difference": self._first(),
             "worst": [-bad.earlier for bad in sorted(self._worst, reverse=True)],
         }
+
+    def _first(self) -> dict[str, Any] | None:
+        row, place = self.first, self.first_place
+        if row is None:
+            return None
+        return {
+            "row": self._first_number,
+            "ir": row.op,
+            "seqid": row.index,
+            "call": place.api,
+            "phase": row.phase,
+            "module": place.module,
+            "source": place.source,
+            "arg": argument_of(row),
+            "reason": row.verdict.reason,
+        }
+
+
+def argument_of(row: Row) -> str | None:
+    """`output/result` of a row: which tensor of its op it is."""
+    path, record = row.my_path or row.golden_path, row.record_path
+    if path is None or record is None:
+        return None
+    return path.removeprefix(f"{record}/") if path.startswith(f"{record}/") else path
 
 
 def _badness(value: float) -> float:

@@ -1,6 +1,8 @@
 """What people see of a comparison: the answer in a few lines, then the worst rows in a table that
 fits.
 
+First whether both runs started equal, then how many rows there are of each verdict, then the one
+place where they first differ beyond rounding, the worst rows, what has no partner, and what to do.
 Plain text, unwrapped, when the output is no terminal. Names come from files and are shown inert.
 All of it is said of a result, so that one that is read again says the same.
 """
@@ -8,6 +10,7 @@ All of it is said of a result, so that one that is read again says the same.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.table import Table
@@ -16,59 +19,140 @@ from rich.text import Text
 from dumper.errors import printable
 from dumper.layout import DEVICE_NAMES
 
-from .columns import element, number, shape_text, share
+from .columns import element, number, shape_text
+from .judging.verdict import Kind
 from .origin import Gap, Origin
+from .phrases import phrase
 from .progress import console, show_table
-from .row import Row, Status
-from .summary import Summary
+from .row import Row
+from .start import KINDS, WEIGHTS
+from .summary import Summary, argument_of
 
 WIDE = 110  # columns
-_WIDEST = 150
-
-_RARE = {
-    Status.ALIKE: "equal in value in another dtype",
-    Status.ARGUMENT: "with another argument",
-    Status.UNINITIALISED: "uninitialised",
-    Status.DESCRIBED: "without data",
-}
 
 
 def show_summary(mine: Origin, golden: Origin, summary: Summary) -> None:
-    """Print files, counts, the first difference and the worst rows on stdout."""
+    """Print files, the start, counts, the first difference and the worst rows on stdout."""
     out = console(sys.stdout)
+
+    def say(text: str) -> None:
+        out.print(Text(text), soft_wrap=True)
+
     for title, origin in (("my dump", mine), ("golden", golden)):
-        mode = ", load mode" if origin.load_mode else ""
-        what = f"{device_name(origin.device)}, {counted(origin.records, 'record')}{mode}"
-        out.print(Text(f"{title:8}  {printable(origin.path)} ({what})"), soft_wrap=True)
-    out.print(counts_of(summary), soft_wrap=True)
-    out.print(Text(_first(mine, golden, summary)), soft_wrap=True)
+        mode = phrase("load mode") if origin.load_mode else ""
+        what = phrase(
+            "file", path=printable(origin.path), device=device_name(origin.device),
+            records=origin.records, mode=mode,
+        )  # fmt: skip
+        say(f"{phrase(title):8}  {what}")
+    for line in answer(mine, golden, summary):
+        say(line)
     if summary.worst:
-        out.print("rows that differ most:")
+        say(phrase("worst rows"))
         show_table(out, _table(summary.worst, out))
-        show_again(summary, out)
+        if summary.again:
+            say(phrase("again", count=summary.again))
+    for line in _rest(mine, golden, summary):
+        say(line)
 
 
-def counts_of(summary: Summary) -> str:
-    """How many rows there are of each status; of the rare ones only where there are some."""
-    counts = summary.counts
-    text = (
-        f"{counted(summary.rows, 'row')}: {summary.compared} compared, "
-        f"of which {counts[Status.EQUAL]} bit-equal and {counts[Status.DIFFERS]} differing; "
-        f"{counts[Status.UNPAIRED]} unpaired, {counts[Status.INCOMPARABLE]} not comparable"
-    )
-    for status, words in _RARE.items():
-        if counts[status]:
-            text += f", {counts[status]} {words}"
-    return text
+def answer(mine: Origin, golden: Origin, summary: Summary) -> Iterator[str]:
+    """The lines before the table."""
+    if not summary.rows:
+        yield phrase("nothing compared")
+        return
+    yield from _start(mine.load_mode or golden.load_mode, summary)
+    counts = {kind.value: summary.verdicts[kind] for kind in Kind}
+    yield phrase("counts", compared=summary.compared, **counts)
+    if summary.by_default:
+        part = f"{summary.by_default / summary.judged:.1%}"
+        yield phrase("by default", count=summary.by_default, judged=summary.judged, share=part)
+    yield _first(mine, golden, summary)
 
 
-def show_again(summary: Summary, out: Console) -> None:
-    """Print how many rows the table of the worst leaves out, if any."""
-    if summary.again:
-        verb = "differs" if summary.again == 1 else "differ"
-        out.print(
-            f"{summary.again} more {verb} with the same numbers as one of these", soft_wrap=True
+def _start(loaded: bool, summary: Summary) -> Iterator[str]:
+    start = summary.start
+    parts = []
+    for kind in KINDS:
+        each = start.leaves[kind]
+        if each.differ:
+            name = (each.first.leaf if kind == WEIGHTS else each.first.my_path) or ""
+            parts.append(
+                phrase(
+                    "leaves differ",
+                    kind=phrase(kind),
+                    differ=each.differ,
+                    count=each.compared,
+                    first=phrase("first leaf", name=printable(name)),
+                )  # fmt: skip
+            )
+    for name, a, b in start.flags:
+        parts.append(
+            phrase("flag differs", name=name, mine=printable(str(a)), golden=printable(str(b)))
         )
+    if start.equal is False:
+        yield phrase("started unequal", what="; ".join(parts))
+    elif start.equal:
+        counts = ((kind, start.leaves[kind].compared) for kind in KINDS)
+        what = [phrase("leaves equal", count=n, kind=phrase(kind)) for kind, n in counts if n]
+        yield phrase("started equal", what=", ".join(what))
+    else:
+        why = phrase("start in load mode" if loaded else "start not recorded")
+        yield phrase("start unknown", why=why) if not loaded else why
+    if start.scale:
+        scale = start.scale
+        ratio = f"{scale.ratio:g} : 1"
+        if scale.mine is not None:
+            ratio = f"{scale.mine:g} : {scale.golden:g}"
+        yield phrase("loss scale", ratio=ratio)
+
+
+def _first(mine: Origin, golden: Origin, summary: Summary) -> str:
+    """Where the two first differ beyond rounding, or that they do not."""
+    first = summary.first
+    if first is not None:
+        return phrase(
+            "first difference", place=place_text(summary), arg=printable(argument_of(first) or "?"),
+            reason=printable(first.verdict.reason),
+        )  # fmt: skip
+    if summary.verdicts[Kind.DIFFERS]:
+        return phrase("only weak", count=summary.verdicts[Kind.DIFFERS])
+    if summary.unexplained:
+        return phrase("unexplained", count=summary.unexplained)
+    inherited = summary.verdicts[Kind.INHERITED]
+    text = phrase("only inherited" if inherited else "nothing differs")
+    unread = mine.unreadable.count + golden.unreadable.count
+    return phrase("unread", what=text, count=unread) if unread else text
+
+
+def place_text(summary: Summary) -> str:
+    """Which call, op, module and line of the user's program the first difference is in."""
+    row, place = summary.first, summary.first_place
+    text = phrase(
+        "place", call=printable(place.api or phrase("outside calls")), phase=row.phase or "?",
+        op=printable(row.op or "?"), seqid=row.index,
+    )  # fmt: skip
+    if place.module is not None:
+        text += phrase("in module", module=printable(place.module) or phrase("the model"))
+    return text + (phrase("at source", source=printable(place.source)) if place.source else "")
+
+
+def _rest(mine: Origin, golden: Origin, summary: Summary) -> Iterator[str]:
+    """The lines behind the table: what has no partner, and what to do."""
+    if summary.unpaired:
+        what = ", ".join(f"{count} {code}" for code, count in summary.unpaired.most_common())
+        yield phrase("unpaired", what=what)
+    paths = {"mine": printable(mine.path), "golden": printable(golden.path)}
+    row, loaded = summary.first, mine.load_mode or golden.load_mode
+    if summary.start.equal is False:
+        yield phrase("next", what=phrase("next start"))
+    elif row is not None:
+        path = printable(row.record_path or row.my_path or "?")
+        yield phrase("next", what=phrase("next show", path=path, **paths))
+    elif summary.verdicts[Kind.INHERITED] and not loaded:
+        yield phrase("next", what=phrase("next load", **paths))
+    elif summary.nothing_wrong:
+        yield phrase("next", what=phrase("next nothing"))
 
 
 def show_missing(title: str, origin: Origin) -> None:
@@ -105,68 +189,25 @@ def device_name(code: int | None) -> str:
     return DEVICE_NAMES.get(code, f"device type {code}")
 
 
-def _first(mine: Origin, golden: Origin, summary: Summary) -> str:
-    """Where the two go apart: the first row that is not as in golden, and the first op whose doing
-    it is."""
-    first, own = summary.first, summary.first_own
-    unread = mine.unreadable.count + golden.unreadable.count
-    if first is None:
-        if not summary.rows:
-            return "nothing was compared: the two dumps have no tensor in common"
-        if unread:
-            parts = counted(unread, "part")
-            return f"nothing that was compared differs, but {parts} could not be read"
-        return "nothing differs"
-    loaded = mine.load_mode or golden.load_mode
-    if loaded:
-        why = "in load mode every op ran on the recorded inputs"
-    elif not summary.has_inputs:
-        why = "there are no inputs to tell whose doing it is"
-    elif own is None:
-        why = "no op with bit-equal inputs has a differing output"
-    elif own is first:
-        why = "all its inputs are bit-equal"
-    else:
-        why = f"first op that differs on bit-equal inputs: {_place(own)}"
-    title = "first difference" if own is first else "first differing row"
-    text = f"{title}: {_place(first)}; {why}"
-    if loaded and own not in (None, first):
-        text += f"; first output that differs: {_place(own)}"
-    if not summary.counts[Status.DIFFERS] and not summary.counts[Status.ARGUMENT]:
-        text = f"no compared tensor differs, but not everything could be compared\n{text}"
-    return text
-
-
-def _place(row: Row) -> str:
-    """Which row it is, and why it has no numbers."""
-    path = printable(row.my_path or row.golden_path or row.record_path or "?")
-    # what only golden has bears an index of its own, which is no seqid
-    place = path
-    if row.record_path is not None:
-        place = f"seqid {row.index}, {printable(row.op or '?')}, {path}"
-    return place if row.metrics else f"{place} ({printable('; '.join(row.reasons))})"
-
-
 def _table(rows: list[Row], out: Console) -> Table:
     """The rows as a table; a narrow terminal gets fewer columns, so that paths stay readable."""
-    wide, widest = out.width >= WIDE, out.width >= _WIDEST
+    wide = out.width >= WIDE
     table = Table(box=None, pad_edge=False)
-    titles = ["RelativeEuclidean", "MaxAbsolute", "ExactMatch"]
-    titles += ["worst at", "mine", "golden"] * wide + ["Cosine"] * widest
-    table.add_column("seqid", justify="right", overflow="fold")
-    table.add_column("tensor", overflow="fold")  # an ellipsis is no sign of every console
+    table.add_column(phrase("seqid"), justify="right", overflow="fold")
+    table.add_column(phrase("tensor"), overflow="fold")  # an ellipsis is no sign of every console
+    table.add_column(phrase("verdict"), overflow="fold", no_wrap=True)
+    titles = ["margin", "error", "allowed", *["worst at", "my dump", "golden"] * wide]
     for title in titles:
-        table.add_column(title, justify="right", overflow="fold", no_wrap=True)
-    if widest:
-        table.add_column("dtype", overflow="fold")
+        table.add_column(phrase(title), justify="right", overflow="fold", no_wrap=True)
     for row in rows:
-        m = row.metrics
-        cells = [str(row.index), Text(printable(row.my_path or "?"))]
-        cells += [number(m.relative_euclidean), number(m.max_absolute), share(m.exact)]
+        m, verdict = row.metrics, row.verdict
+        cells = [str(row.index), Text(printable(row.my_path or "?")), phrase(verdict.kind.value)]
+        margin = "" if verdict.margin is None else f"{verdict.margin:.3g}"
+        error = m.max_absolute if verdict.actual is None else verdict.actual
+        allowed = "" if verdict.allowed is None else number(verdict.allowed)
+        cells += [margin, number(error), allowed]
         if wide:
             cells += ["", "", ""] if m.worst is None else _worst(row)
-        if widest:
-            cells += [number(m.cosine), printable(row.dtype or "?")]
         table.add_row(*cells)
     return table
 

@@ -19,23 +19,49 @@ _SOFT = 2
 _MAX_LEVEL = 16
 _SMALL_HEAP = 512
 _MANY_NAMES = 10_000
+_DIGITS = b"0123456789"
+
+A_SYMBOL_TABLE = struct.pack("<HH", SYMBOL_TABLE, 16)
+"""How the first message in a group's header begins."""
+
+_group = struct.Struct("<4s4xI12xQQ")
+_ONE_MESSAGE = b"\1\0\1\0"
+_HEADER = 40
 _tree = struct.Struct("<4sBBHQQ")
-_leaf = struct.Struct("<4sBBH24xQ")
-_A_LEAF = [b"TREE", 0, 0, 1]
+_leaf = struct.Struct("<8s24xQ")
+_LEAF = b"TREE\0\0\1\0"
 _heap = struct.Struct("<5s3xQQQ")
 _HEAP = b"HEAP\0"
-_node = struct.Struct("<4sBBH")
-_entries = [struct.Struct("<" + "QQI20x" * count) for count in range(65)]
-"""By their number: (name's place in the heap, address, kind) of entries. HDF5 writes at most 8 in a
-node where nobody asked for more."""
+
+_TREE, _START, _NAMES = 544, 32, 88
+_behind = struct.Struct("<8s24xQ504x16s8xQ88s")
+"""A group's tree, heap and names behind its header. HDF5 makes room for them in one go, so in most
+groups they lie like that, with these sizes."""
+_NAMES_BEHIND = struct.pack("<8sQ", _HEAP, _NAMES)
+
+_nodes = {
+    b"SNOD\1\0" + count.to_bytes(2, "little"): struct.Struct("<8x" + "QQI20x" * count)
+    for count in range(65)
+}
+"""By their first bytes: (name's place in the heap, address, kind) of entries. HDF5 writes at most 8
+in a node where nobody asked for more."""
 
 
 class Link(NamedTuple):
-    """A link in a group: where it leads is the address of an object header, if it is a hard one."""
+    """A link in a group. address: of the object header that it leads to, None of one that is not
+    hard."""
 
     name: bytes
-    hard: bool
-    address: int
+    address: int | None
+
+    @property
+    def hard(self) -> bool:
+        """Whether it leads to an object of the same file."""
+        return self.address is not None
+
+
+Links = list[tuple[bytes, int | None]]
+"""Name and address of each link: `Link`, or the plain pair, which is made in half the time."""
 
 
 class Tangle(Exception):
@@ -43,8 +69,20 @@ class Tangle(Exception):
     writes that and would follow it."""
 
 
-def links_in(messages: list[Message]) -> list[Link] | None:
-    """The links that are messages of a group's header, by name; None where it is no such group, or
+def in_order(links: Links) -> Links:
+    """`x_2` before `x_10`: by name, but a trailing number counts as a number."""
+    return sorted(links, key=_member_order)
+
+
+def _member_order(link: tuple[bytes, int | None]) -> tuple[bytes, int, bytes]:
+    name = link[0]
+    stem = name.rstrip(_DIGITS)
+    digits = name[len(stem) :]
+    return stem, int(digits) if digits and len(digits) < 19 else -1, name
+
+
+def links_in(messages: list[Message]) -> Links | None:
+    """The links that are messages of a group's header, in order; None where it is no such group, or
     h5py must be asked."""
     links, is_group = [], False
     for message in messages:
@@ -59,8 +97,8 @@ def links_in(messages: list[Message]) -> list[Link] | None:
             if link is None:
                 return None
             links.append(link)
-    links.sort()
-    return links if is_group and _are_names([link.name for link in links]) else None
+    names = sorted(link.name for link in links)
+    return in_order(links) if is_group and _are_names(names) else None
 
 
 class SymbolTables:
@@ -71,59 +109,83 @@ class SymbolTables:
 
     def __init__(self, window: Window) -> None:
         self._window = window
-        self._known: dict[tuple[bytes, tuple[int, ...]], list[bytes]] = {}
+        self._known: dict[tuple[bytes, tuple[int, ...], tuple[int, ...]], list[tuple]] = {}
 
-    def links(self, tree: int, heap: int) -> list[Link] | None:
-        """The links below a B-tree, whose names are in a heap, by name; None where h5py must be
-        asked.
+    def links(self, address: int, piece: bytes, at: int) -> Links | None:
+        """The links, in order, of the group whose header is at an address, which is at `at` of a
+        piece of the file; None where h5py must be asked.
 
         Raises Tangle; ValueError, struct.error, OverflowError or OSError where bytes are missing or
         cannot be what they should be.
         """
-        *found, node = _leaf.unpack_from(*self._window.around(tree))
-        nodes = [node] if found == _A_LEAF else _leaves(self._window, tree)
-        piece, at = self._window.around(heap)
-        signature, size, _, data = _heap.unpack_from(piece, at)
-        if signature != _HEAP or size > 1 << 32:
+        start, size, tree, heap = _group.unpack_from(piece, at)
+        if start != _ONE_MESSAGE or size != 24:
             return None
-        names = self._window.read(data, size)
-        entries: list[int] = []
-        for node in nodes:
-            piece, at = self._window.around(node)
-            signature, version, _, count = _node.unpack_from(piece, at)
-            if signature != b"SNOD" or version != 1 or count >= len(_entries):
+        leaf = None
+        if tree == address + _HEADER and heap == tree + _TREE:
+            leaf, node, start, data, names = _behind.unpack_from(piece, at + _HEADER)
+        if leaf == _LEAF and start == _NAMES_BEHIND and data == heap + _START:
+            entries = self._entries(node)
+        else:
+            entries, names = self._all_entries(tree), self._heap(heap)
+        key = names, entries[::3], entries[2::3]
+        places = self._known.get(key)
+        if places is None:
+            places = _places(*key)
+            if places is None:
                 return None
-            entries.extend(_entries[count].unpack_from(piece, at + _node.size))
-        kinds = entries[2::3]
-        if kinds and max(kinds) > _SOFT:
-            return None
-        found = self._names(names, tuple(entries[::3]))
-        if found is None:
-            return None
-        return [
-            Link(name, kind != _SOFT, address)
-            for name, kind, address in zip(found, kinds, entries[1::3], strict=True)
-        ]
+            if len(names) <= _SMALL_HEAP:
+                if len(self._known) >= _MANY_NAMES:
+                    self._known.clear()
+                self._known[key] = places
+        return [(name, entries[place] if place else None) for name, place in places]
 
-    def _names(self, heap: bytes, offsets: tuple[int, ...]) -> list[bytes] | None:
-        key = heap, offsets
-        found = self._known.get(key)
-        if found is not None:
-            return found
-        found, left = [], len(heap)
-        for offset in offsets:
-            name = heap[offset : heap.index(0, offset)]
-            left -= len(name) + 1
-            if left < 0:  # so what is made of them is bounded by the file
-                return None
-            found.append(name)
-        if not _are_names(found):
+    def _heap(self, address: int) -> bytes:
+        """The names in a heap."""
+        signature, size, _, data = _heap.unpack_from(*self._window.around(address))
+        if signature != _HEAP or size > 1 << 32:
+            raise ValueError("no heap of names")
+        return self._window.read(data, size)
+
+    def _all_entries(self, tree: int) -> tuple[int, ...]:
+        """What the symbol table nodes of a tree say."""
+        leaf, node = _leaf.unpack_from(*self._window.around(tree))
+        if leaf == _LEAF:
+            return self._entries(node)
+        entries: list[int] = []
+        for node in _leaves(self._window, tree):  # far apart: what is around them is of no use yet
+            read = _nodes.get(self._window.read(node, 8))
+            if read is None:
+                raise ValueError("no symbol table node")
+            entries += read.unpack(self._window.read(node, read.size))
+        return tuple(entries)
+
+    def _entries(self, address: int) -> tuple[int, ...]:
+        """What a symbol table node says of its links, by `_nodes`."""
+        piece, at = self._window.around(address)
+        node = _nodes.get(piece[at : at + 8])
+        if node is None:
+            raise ValueError("no symbol table node")
+        return node.unpack_from(piece, at)
+
+
+def _places(
+    heap: bytes, offsets: tuple[int, ...], kinds: tuple[int, ...]
+) -> list[tuple[bytes, int]] | None:
+    """(name, where among the entries' numbers its address is, 0 of a soft link) of links, in order;
+    None where h5py must be asked."""
+    left = len(heap)  # a hostile file has many names of one long text,
+    names = []
+    for offset in offsets:
+        name = heap[offset : heap.index(0, offset)]
+        left -= len(name) + 1
+        if left < 0:  # so what is made of them is bounded by the file
             return None
-        if len(heap) <= _SMALL_HEAP:
-            if len(self._known) >= _MANY_NAMES:
-                self._known.clear()
-            self._known[key] = found
-        return found
+        names.append(name)
+    if not _are_names(names) or any(kind > _SOFT for kind in kinds):
+        return None
+    places = [0 if kind == _SOFT else 3 * k + 1 for k, kind in enumerate(kinds)]
+    return in_order(list(zip(names, places, strict=True)))
 
 
 def _leaves(window: Window, tree: int) -> list[int]:
@@ -174,8 +236,8 @@ def link_of(body: bytes) -> Link | None:
     if len(name) < end - start:
         return None
     if kind:
-        return Link(name, False, 0)
-    return Link(name, True, int.from_bytes(body[end : end + 8], "little"))
+        return Link(name, None)
+    return Link(name, int.from_bytes(body[end : end + 8], "little"))
 
 
 def _are_names(names: list[bytes]) -> bool:

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from h5py import h5d
 
 from .facts import Facts, facts_in, lies_as, stored_type
-from .groups import Link, SymbolTables, link_of, links_in
+from .groups import A_SYMBOL_TABLE, Links, SymbolTables, in_order, link_of, links_in
 from .messages import (
     CONTINUATION,
     HAS_TIMES,
     LAYOUT,
     LINK,
+    LINK_INFO,
     LINKS,
     SYMBOL_TABLE,
     TIME,
@@ -46,10 +47,6 @@ _CONTIGUOUS = (b"\3\1", b"\4\1")
 _LINKS_1, _TIMES_2 = [(4, "I")], [(6, "Q"), (14, "Q")]
 """Where that is ahead of the messages: in a header of version 1, and in one with times."""
 
-_GROUP = struct.Struct("<BxH4xI4xHH4xQQ")
-_GROUP_AS_EVER = [1, 1, 24, SYMBOL_TABLE, 16]
-"""A group of HDF5's first format, whose header is one message and no more."""
-
 
 class Headers(Generic[Claims]):
     """Reads one file. Types are learnt from h5py, once each.
@@ -64,26 +61,21 @@ class Headers(Generic[Claims]):
         self._forms: dict[bytes, list[_Form]] = {}
         self._kept = 0
 
-    def at(self, address: int) -> tuple[Claims, int | None] | list[Link] | None:
-        """The links of the group at an address, or the claims of the dataset and where its elements
-        begin; None where h5py must be asked.
+    def at(self, address: int) -> tuple[Claims, int | None] | Links | None:
+        """The links, in order, of the group at an address, or the claims of the dataset and where
+        its elements begin; None where h5py must be asked.
 
         Raises Tangle.
         """
         try:
             piece, at = self._window.around(address)
-            if piece[at : at + 4] == b"\1\0\1\0":
-                *head, tree, heap = _GROUP.unpack_from(piece, at)
-                if head == _GROUP_AS_EVER:
-                    return self._tables.links(tree, heap)
             beginning = _beginning(piece, at)
+            if beginning == A_SYMBOL_TABLE:
+                return self._tables.links(address, piece, at)
             for form in self._forms.get(beginning, ()):
-                known, numbers = form.find(self._window, piece, at)
-                if known is None:
-                    continue
-                if type(known) is _Links:
-                    return [Link(name, True, numbers[which]) for name, which in known]
-                return known[0], None if known[1] is None else numbers[known[1]]
+                found = form.find(self._window, piece, at)
+                if found is not None:
+                    return found
             header = header_at(self._window, address)
             if header is None:
                 return None
@@ -145,16 +137,21 @@ class Headers(Generic[Claims]):
 
 
 def _beginning(piece: bytes, at: int) -> bytes:
-    """Bytes by which forms are told apart: up to a dataset's rank, but for what differs."""
+    """Bytes by which forms are told apart: up to a dataset's rank or the size of a group's first
+    name, but for what differs."""
     if piece[at] == 1:
-        return piece[at : at + 4] + piece[at + 8 : at + 27]
+        if piece[at + 16] == SYMBOL_TABLE:
+            return piece[at + 16 : at + 20]
+        return piece[at + 8 : at + 27]
     if piece[at + 5] & HAS_TIMES:
-        return piece[at : at + 6] + piece[at + 22 : at + 26]
+        end = 59 if piece[at + 23] == LINK_INFO else 26
+        return piece[at : at + 6] + piece[at + 22 : at + end]
     return piece[at : at + 14]
 
 
-class _Links(list[tuple[bytes, int]]):
-    """(name, which number is the address) of a group's links, by name."""
+_Known = list[tuple[bytes, int]] | tuple
+"""(name, which number is the address) of a group's links, in order; or a dataset's claims, and
+which number leads to its elements."""
 
 
 class _Form:
@@ -170,37 +167,65 @@ class _Form:
         self.cuts = parts, leads
         first, *more = (struct.Struct(part) for part in parts)
         self._first, self._more = first, tuple(zip(more, leads, strict=True))
-        self._known: dict[tuple[bytes, ...], _Links | tuple] = {}
+        # by the bytes of the first part, and where there are more parts by theirs in turn
+        self._known: dict[tuple[bytes, ...], _Known | dict[tuple[bytes, ...], _Known]] = {}
 
     def find(
         self, window: Window, piece: bytes, at: int
-    ) -> tuple[_Links | tuple | None, tuple[int, ...]]:
-        """(what is known of the header at `at` of a piece of the file, the numbers in it)."""
-        key, numbers = self._cut(window, piece, at)
-        return self._known.get(key), numbers
-
-    def add(self, window: Window, piece: bytes, at: int, known: _Links | tuple) -> None:
-        """Remember what is known of the header at `at`."""
-        key, _ = self._cut(window, piece, at)
-        if key:
-            self._known[key] = known
-
-    def _cut(
-        self, window: Window, piece: bytes, at: int
-    ) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
+    ) -> tuple[Any, int | None] | list[tuple[bytes, int]] | None:
+        """What `Headers.at` says of the header at `at` of a piece of the file, where it is known
+        here."""
         try:
             values = self._first.unpack_from(piece, at)
-            key, numbers = values[::2], values[1::2]
-            for part, lead in self._more:
-                values = part.unpack_from(*window.around(numbers[lead]))
-                key += values[::2]
-                numbers += values[1::2]
+            known, numbers = self._known.get(values[::2]), values[1::2]
+            if self._more and known is not None:
+                key, numbers = self._rest(window, numbers)
+                known = known.get(key)
         except (struct.error, OverflowError, OSError):  # shorter, or an address that is none
-            return (), ()
+            return None
+        if known is None:
+            return None
+        if type(known) is list:
+            return [(name, numbers[which]) for name, which in known]
+        claims, which = known
+        return claims, None if which is None else numbers[which]
+
+    def add(self, window: Window, piece: bytes, at: int, known: _Known) -> None:
+        """Remember what is known of the header at `at`."""
+        values = self._first.unpack_from(piece, at)
+        first = values[::2]
+        if self._more:
+            key, _ = self._rest(window, values[1::2])
+            self._known.setdefault(first, {})[key] = known
+        else:
+            self._known[first] = known
+
+    def _rest(
+        self, window: Window, numbers: tuple[int, ...]
+    ) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
+        """The further parts' bytes, and all numbers."""
+        key: tuple[bytes, ...] = ()
+        for part, lead in self._more:
+            values = part.unpack_from(*window.around(numbers[lead]))
+            key += values[::2]
+            numbers += values[1::2]
         return key, numbers
 
 
-def _cut(header: Header, start: bytes) -> tuple[_Form, _Links, int | None] | None:
+def _cut(self, window: Window, piece: bytes, at: int) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
+    try:
+        values = self._first.unpack_from(piece, at)
+        key, numbers = values[::2], values[1::2]
+        for part, lead in self._more:
+            values = part.unpack_from(*window.around(numbers[lead]))
+            key += values[::2]
+            numbers += values[1::2]
+    except (struct.error, OverflowError, OSError):  # shorter, or an address that is none
+        return (), ()
+    return key, numbers
+
+
+def _cut(header: Header, start: bytes) -> tuple[_Form, list[tuple[bytes, int]], int | None] | None:
     """Where a header is cut, its links, and which number leads to its elements. None where an
     address does not stand where it should."""
     is_first_version = start[0] == 1
@@ -216,7 +241,7 @@ def _cut(header: Header, start: bytes) -> tuple[_Form, _Links, int | None] | Non
             continue
         if code and offset + struct.calcsize(code) <= len(body):
             places[message.part].append((message.at + offset, code, message))
-    parts, leads, links, elements, number = [], [], _Links(), None, 0
+    parts, leads, links, elements, number = [], [], [], None, 0
     for k, (_, size) in enumerate(header.parts):
         end = size if is_first_version or not k else size - 4  # the checksum
         form, at = "<", 0
@@ -235,5 +260,4 @@ def _cut(header: Header, start: bytes) -> tuple[_Form, _Links, int | None] | Non
                 links.append((link.name, number))
             number += 1
         parts.append(f"{form}{end - at}s")
-    links.sort()
-    return _Form(parts, leads), links, elements
+    return _Form(parts, leads), in_order(links), elements

@@ -56,10 +56,11 @@ def _claimed(name: str) -> property:
     return property(attrgetter(f"claims.{name}"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Stored:
     """A dataset by its path: it is opened for each read, because HDF5 keeps kilobytes for an open
-    one. A dump has so many that their size in memory counts.
+    one. A dump has so many that their size in memory counts, and the time to make one: nobody
+    changes it, but it is not frozen, which takes five times as long.
 
     record: path of the group that the side is in. claims: what the dataset says, shared with all
     that say the same. at: where its elements begin in the file.
@@ -202,7 +203,7 @@ class _Stored:
         return DumpError(what, self.path, _RUN_AGAIN)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Tensor(_Stored):
     """A tensor of a record: its claims, and its values on demand.
 
@@ -287,7 +288,7 @@ class Tensor(_Stored):
         return np.ascontiguousarray(view).reshape(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Argument(_Stored):
     """A non-tensor input: `type` is its `Type` code, `value` the Python value, read on demand."""
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from h5py import h5d, h5g, h5l, h5o
 
 from . import layout
 from .claims import EMPTY_LIST, NOTHING, ArgumentClaims, TensorClaims, claims_of
 from .facts import facts_of
-from .groups import Link, Tangle
+from .groups import Link, Links, Tangle, in_order
 from .headers import Headers
 from .index import UNKNOWN, Entry
 from .patience import patience
@@ -28,12 +29,16 @@ from .stored import DAMAGE, Argument, Source, Tensor, as_claimed, first_line
 MAX_DEPTH = 32
 """Levels of groups below the root; a record needs five."""
 
+_NO_VALUES = (), NOTHING
+_GROUP_OF = {side: f"the {side} group" for side in layout.SIDES}
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Record:
     """One op call: `ir` and `path` as the file has them, tensors and arguments by schema name.
 
-    entry: what the index says about it. results: outputs that are no tensors.
+    entry: what the index says about it. results: outputs that are no tensors. Nobody changes it;
+    it is not frozen because that takes five times as long to make.
     """
 
     ir: str
@@ -67,6 +72,18 @@ class _Place:
             self._node = h5o.open(self._above.node(), b"./" + self._name)
         return self._node
 
+    def path(self) -> str:
+        """Where it is in the file; the root is the empty text."""
+        return f"{self._above.path()}/{text_of(self._name)}" if self._above else ""
+
+
+class _Texts(dict[bytes, str]):
+    """Names as texts, one text for all that have a name."""
+
+    def __missing__(self, name: bytes) -> str:
+        text = self[name] = text_of(name)
+        return text
+
 
 class Walk:
     """One way through a file.
@@ -83,132 +100,135 @@ class Walk:
     ) -> None:
         self._source, self._headers, self._skipped = source, headers, skipped
         self._groups: set[int] = set()
-        self._texts: dict[bytes, str] = {}
+        self._texts = _Texts()
 
-    def records(self, links: list[Link], index: dict[tuple[str, int], Entry]) -> Iterator[Record]:
-        """The records below the root's links; what the index says of them is taken out of it."""
-        root = _Place(None, b"/", self._source.root)
-        for link in links:
-            ir = text_of(link.name)
-            if ir == layout.COMFORT:
+    def records(self, links: Links, index: dict[tuple[str, int], Entry]) -> Iterator[Record]:
+        """The records below the root's links; what the index says of them is taken out of it.
+
+        They come by seqid, which is the way that the file was written: what lies side by side in it
+        is read then.
+        """
+        found: list[tuple[int, bytes, bytes, int | None]] = []
+        root = _Place(None, b"", self._source.root)
+        for ir, address in links:
+            if self._texts[ir] == layout.COMFORT:
                 continue
-            place, path = _Place(root, link.name), f"/{ir}"
-            for below in self._found(place, link, path, "an IR") or ():
-                seqid = text_of(below.name)
-                path = f"/{ir}/{seqid}"
-                if not (below.name.isdigit() and len(below.name) <= 18):
-                    self._skip(path, "no seqid: a record's name is a decimal number")
-                    continue
-                there = _Place(place, below.name)
-                sides = self._found(there, below, path, "a record")
-                if sides is not None:
-                    number = int(seqid)
-                    entry = index.pop((ir, number), UNKNOWN)
-                    yield self._record(there, sides, ir, number, path, entry)
+            place = _Place(root, ir)
+            for name, leads in self._found(place, address, "an IR") or ():
+                if name.isdigit() and len(name) <= 18:
+                    found.append((int(name), ir, name, leads))
+                else:
+                    self._skip(_Place(place, name), "no seqid: a record's name is a decimal number")
+        found.sort(key=itemgetter(0))
+        for seqid, name, below, address in found:
+            place = _Place(_Place(root, name), below)  # open IRs would cost kilobytes each
+            sides = self._found(place, address, "a record")
+            if sides is not None:
+                ir = self._texts[name]
+                path = f"/{ir}/{text_of(below)}"
+                entry = index.pop((ir, seqid), UNKNOWN)
+                yield self._record(place, sides, ir, seqid, path, entry)
 
     def _record(
-        self, place: _Place, sides: list[Link], ir: str, seqid: int, path: str, entry: Entry
+        self, place: _Place, sides: Links, ir: str, seqid: int, path: str, entry: Entry
     ) -> Record:
-        tensors: dict[str, tuple[Tensor, ...]] = {}
-        arguments: dict[str, dict[str, Argument]] = {}
-        for link in sides:
-            side = self._text(link.name)
-            below = f"{path}/{side}"
+        values: dict[str, tuple[tuple[Tensor, ...], Mapping[str, Argument]]] = {}
+        for name, address in sides:
+            side, there = self._texts[name], _Place(place, name)
             if side not in layout.SIDES:
-                self._skip(below, "neither input nor output")
+                self._skip(there, "neither input nor output")
                 continue
-            there = _Place(place, link.name)
-            links = self._found(there, link, below, f"the {side} group")
-            if links is None:
-                continue
-            made: list[Tensor | Argument] = []
-            self._values(made, there, links, path, side, "", 4)
-            tensors[side] = tuple([each for each in made if type(each) is Tensor])
-            if len(tensors[side]) < len(made):
-                arguments[side] = {each.name: each for each in made if type(each) is not Tensor}
-        inputs, outputs = tensors.get("input", ()), tensors.get("output", ())
-        given, results = arguments.get("input", NOTHING), arguments.get("output", NOTHING)
-        return Record(ir, seqid, path, inputs, outputs, given, "input" in tensors, entry, results)
+            links = self._found(there, address, _GROUP_OF[side])
+            if links is not None:
+                tensors: list[Tensor] = []
+                arguments: dict[str, Argument] = {}
+                self._values(tensors, arguments, there, links, path, side, "", 4)
+                values[side] = tuple(tensors), arguments or NOTHING
+        inputs, given = values.get("input", _NO_VALUES)
+        outputs, results = values.get("output", _NO_VALUES)
+        return Record(ir, seqid, path, inputs, outputs, given, "input" in values, entry, results)
 
     def _values(
         self,
-        made: list[Tensor | Argument],
+        tensors: list[Tensor],
+        arguments: dict[str, Argument],
         place: _Place,
-        links: list[Link],
+        links: Links,
         record: str,
         side: str,
         prefix: str,
         depth: int,
     ) -> None:
-        """Append everything below one side, lists in the order of their numbers."""
-        for link in _in_order(links):
-            name = self._text(link.name)
-            if prefix:
-                name = prefix + name
-            path, there = f"{record}/{side}/{name}", _Place(place, link.name)
-            found = self._found(there, link, path)
+        """Add everything below one side, lists in the order of their numbers."""
+        texts, source = self._texts, self._source
+        for link, address in links:
+            there = _Place(place, link)
+            found = self._found(there, address)
             if found is None:
                 continue
+            name = prefix + texts[link] if prefix else texts[link]
             if type(found) is tuple:
                 claims, at = found
                 if type(claims) is str:
-                    self._skip(path, claims)
+                    self._skip(there, claims)
                     continue
             elif depth > MAX_DEPTH:
-                self._skip(path, f"more than {MAX_DEPTH} groups inside each other")
+                self._skip(there, f"more than {MAX_DEPTH} groups inside each other")
                 continue
             elif found or depth > 4:
-                self._values(made, there, found, record, side, name + "/", depth + 1)
+                below = name + "/"
+                self._values(tensors, arguments, there, found, record, side, below, depth + 1)
                 continue
             else:
                 claims, at = EMPTY_LIST, None
-            made.append(as_claimed(claims, record, side, name, link.address, at, self._source))
+            made = as_claimed(claims, record, side, name, address, at, source)
+            if type(made) is Tensor:
+                tensors.append(made)
+            else:
+                arguments[name] = made
 
     def _found(
-        self, place: _Place, link: Link, path: str, what: str = ""
-    ) -> list[Link] | tuple[TensorClaims | ArgumentClaims | str, int | None] | None:
-        """What is at a link, which leads to a place: a group's links, a dataset's claims and where
-        its elements begin, or None, and then it is listed why. what: the group that is expected, if
-        only a group can be there."""
-        if not link.hard:
-            return self._skip(path, "a soft or external link, which is not followed")
-        address = link.address
+        self, place: _Place, address: int | None, what: str = ""
+    ) -> Links | tuple[TensorClaims | ArgumentClaims | str, int | None] | None:
+        """What is at a place, whose link has an address: a group's links in order, a dataset's
+        claims and where its elements begin, or None, and then it is listed why. what: the group
+        that is expected, if only a group can be there."""
+        if address is None:
+            return self._skip(place, "a soft or external link, which is not followed")
         if address in self._groups:
             # Datasets are shared on purpose, groups never: a loop, or a tower with 2**30 ways down.
-            return self._skip(path, "a second link to a group that was read already")
-        found = None
-        if self._headers:
-            try:
-                found = self._headers.at(address)
-            except Tangle:
-                self._groups.add(address)
-                return self._skip(path, "damaged: its tree leads to one node twice")
+            return self._skip(place, "a second link to a group that was read already")
+        try:
+            found = self._headers.at(address) if self._headers else None
+        except Tangle:
+            self._groups.add(address)
+            return self._skip(place, "damaged: its tree leads to one node twice")
         if found is None:
-            found = self._asked(place, address, path, what)
+            found = self._asked(place, address, what)
         if type(found) is list:
             self._groups.add(address)
         elif what and found is not None:
-            return self._skip(path, f"not a group, where {what} is expected")
+            return self._skip(place, f"not a group, where {what} is expected")
         return found
 
     def _asked(
-        self, place: _Place, address: int, path: str, what: str
-    ) -> list[Link] | tuple[TensorClaims | ArgumentClaims | str, int | None] | None:
+        self, place: _Place, address: int, what: str
+    ) -> Links | tuple[TensorClaims | ArgumentClaims | str, int | None] | None:
         """What h5py finds there."""
         try:
             with patience:
                 node = place.node()
             if isinstance(node, h5g.GroupID):
                 self._groups.add(address)
-                return links_of(node, self._source.size)
+                return in_order(links_of(node, self._source.size))
             if what:
-                return self._skip(path, f"not a group, where {what} is expected")
+                return self._skip(place, f"not a group, where {what} is expected")
             if not isinstance(node, h5d.DatasetID):
-                return self._skip(path, "neither a group nor a dataset")
+                return self._skip(place, "neither a group nor a dataset")
             with patience:
                 facts = facts_of(node)
         except DAMAGE as error:
-            return self._skip(path, f"damaged: {first_line(error)}")
+            return self._skip(place, f"damaged: {first_line(error)}")
         if self._headers:
             self._headers.learn(address, node)
             found = self._headers.at(address)
@@ -216,15 +236,8 @@ class Walk:
                 return found
         return claims_of(facts), None
 
-    def _text(self, name: bytes) -> str:
-        """One text for all that have this name."""
-        text = self._texts.get(name)
-        if text is None:
-            text = self._texts[name] = text_of(name)
-        return text
-
-    def _skip(self, path: str, reason: str) -> None:
-        self._skipped.append((path, reason))
+    def _skip(self, place: _Place, reason: str) -> None:
+        self._skipped.append((place.path(), reason))
 
 
 def links_of(group: h5g.GroupID, size: int) -> list[Link]:
@@ -241,7 +254,7 @@ def links_of(group: h5g.GroupID, size: int) -> list[Link]:
         left -= len(name)
         if left < 0:
             raise ValueError("more names than the file has bytes")
-        found.append(Link(name, info.type == h5l.TYPE_HARD, info.u))
+        found.append(Link(name, info.u if info.type == h5l.TYPE_HARD else None))
 
     with patience:
         group.links.iterate(take, info=True)
@@ -251,17 +264,3 @@ def links_of(group: h5g.GroupID, size: int) -> list[Link]:
 def text_of(name: bytes) -> str:
     """A name as Python has it; bytes that are no UTF-8 come back as they are when encoded."""
     return name.decode("utf-8", "surrogateescape")
-
-
-def _in_order(links: list[Link]) -> list[Link]:
-    """`x_2` before `x_10`: by name, as they come, but a trailing number counts as a number."""
-    if any(link.name[-1:].isdigit() for link in links):
-        return sorted(links, key=_member_order)
-    return links
-
-
-def _member_order(link: Link) -> tuple[bytes, int, bytes]:
-    name = link.name
-    stem = name.rstrip(b"0123456789")
-    digits = name[len(stem) :]
-    return stem, int(digits) if digits and len(digits) < 19 else -1, name

@@ -17,7 +17,7 @@ _STEP = 1 << _BITS
 _MASK = _STEP - 1
 AHEAD = 4096
 """Bytes behind any offset that `around` has, where the file has them."""
-_KEPT = 2048  # pieces
+_KEPT = 64  # pieces: enough to read the file from its beginning to its end
 
 
 class Window:
@@ -46,21 +46,26 @@ class Window:
     def around(self, at: int) -> tuple[bytes, int]:
         """A piece of the file, and where in it the offset `at` lies; `AHEAD` bytes or more follow,
         but for the end of the file."""
-        key = at >> _BITS
-        piece = self._pieces.get(key)
-        if piece is None:
-            if len(self._pieces) >= _KEPT:
-                self._pieces.clear()
-            piece = os.pread(self._number, _STEP + AHEAD, key << _BITS)
-            self._pieces[key] = piece
-        return piece, at & _MASK
+        try:
+            return self._pieces[at >> _BITS], at & _MASK
+        except KeyError:
+            return self._fetch(at >> _BITS), at & _MASK
+
+    def _fetch(self, number: int) -> bytes:
+        piece = os.pread(self._number, _STEP + AHEAD, number << _BITS)
+        if len(self._pieces) >= _KEPT:
+            del self._pieces[next(iter(self._pieces))]  # the oldest
+        self._pieces[number] = piece
+        return piece
 
     def read(self, at: int, count: int) -> bytes:
-        """The bytes at an offset; raises ValueError when the file ends before."""
-        if count > AHEAD:
+        """The bytes at an offset, of which nothing is kept; raises ValueError when the file ends
+        before."""
+        piece = self._pieces.get(at >> _BITS) if count <= AHEAD else None
+        if piece is None:
             found = os.pread(self._number, count, at)
         else:
-            piece, start = self.around(at)
+            start = at & _MASK
             found = piece[start : start + count]
         if len(found) < count:
             raise ValueError("the file ends before")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from dumps import dump
 
-from compare.pairing import pair
+from compare.pairing import Pairing, pairing_of
 from dumper.reader import open_dump
 
 CPU, CUDA, NPU = 0, 1, 10
@@ -20,12 +20,7 @@ def pairs(tmp_path, mine, golden, devices=(NPU, CUDA)):
         }
         opened.append(open_dump(dump(tmp_path / name, tensors, device)))
     left, right = opened
-    found = pair(
-        left.records,
-        right.records,
-        golden_device=right.device_type,
-        by_seqid=left.load_mode or right.load_mode,
-    )
+    found = pairing_of(left, right).pairs()
     rows = [(row.index, row.mine and row.mine.path, row.golden_path, row.reason) for row in found]
     left.close(), right.close()
     return rows
@@ -183,7 +178,7 @@ def test_records_without_tensors_have_no_rows(tmp_path):
         file.create_group("a/1/output")
     with open_dump(tmp_path / "x.h5") as left, open_dump(tmp_path / "x.h5") as right:
         assert len(left.records) == 1
-        assert list(pair(left.records, right.records, golden_device=None, by_seqid=True)) == []
+        assert list(Pairing(left.records, right.records, by_seqid=True).pairs()) == []
 
 
 OMITTED = [
@@ -210,11 +205,12 @@ def test_what_was_left_out_has_rows(tmp_path, path, mine, golden, both):
     ]
     note = ((path, "sparse"),)
     found = list(
-        pair(
-            *(side.records for side in opened), golden_device=CPU, by_seqid=False,
+        Pairing(
+            *(side.records for side in opened),
+            by_seqid=False,
             omitted=(note, note if both else ()),
-        )
-    )  # fmt: skip
+        ).pairs()
+    )
     rows = [(row.index, row.my_path, row.golden_path) for row in found if row.omitted]
     assert rows[0] == mine and len(rows) == 1 + both
     if both and golden:
@@ -229,10 +225,9 @@ def test_what_was_left_out_keeps_its_place_in_the_count(tmp_path):
     mine = dump(tmp_path / "m.h5", {f"a/{i}/output/x": np.zeros(1, "f4") for i in (1, 3)})
     golden = dump(tmp_path / "g.h5", {f"a/{i}/output/x": np.zeros(1, "f4") for i in (1, 2, 3)})
     with open_dump(mine) as left, open_dump(golden) as right:
-        found = pair(
-            left.records, right.records, golden_device=CPU, by_seqid=False,
-            omitted=([("/a/2", "disk full")], []),
-        )  # fmt: skip
+        found = Pairing(
+            left.records, right.records, by_seqid=False, omitted=([("/a/2", "disk full")], [])
+        ).pairs()
         paired = [(row.my_path, row.golden_path) for row in found if row.mine and row.golden]
     assert paired == [(f"/a/{i}/output/x",) * 2 for i in (1, 3)]
 
@@ -241,5 +236,5 @@ def test_inputs_left_out_do_not_matter_in_load_mode(tmp_path):
     path = dump(tmp_path / "m.h5", {"a/1/output/x": np.zeros(1, "f4")})
     with open_dump(path) as one:
         note = [("/a/1/input/w", "sparse"), ("/a/1/output/y", "sparse")]
-        found = pair(one.records, one.records, golden_device=CPU, by_seqid=True, omitted=(note, []))
+        found = Pairing(one.records, one.records, by_seqid=True, omitted=(note, [])).pairs()
         assert [row.my_path for row in found] == ["/a/1/output/y", "/a/1/output/x"]

@@ -1,4 +1,4 @@
-"""`msaccucmp compare`: two dumps, op by op; and `report`, the same answer from its json."""
+"""`msaccucmp compare`: two dumps, op by op."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import click
 
 from dumper.errors import DumpError, printable
 
-from ..flags import named
+from ..flags import LANGUAGE, named
 from ..options import After, Asked, instead, note, original_options
 from ..program import TROUBLE, no_records, opening, ready_loops, say
+from .results import say_gaps, show_answer
 
 if TYPE_CHECKING:
     from ..partial import Head, Partial
     from ..results import Results
-    from ..summary import Summary
 
 
 class _Compare(click.Command):
@@ -69,16 +69,30 @@ _ALG = ("-alg", "--algorithm")
 @original_options
 @click.option("--resume", is_flag=True, help="Go on where a run that was stopped left off.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 also when something differs.")
+@click.option("--op-map", callback=named, metavar="FILE", help="Names and groups of ops, JSON.")
+@click.option(
+    "--explain-align", "explained", callback=named, metavar="OP/SEQID",
+    help="Only say what this op of mine belongs to, and why.",
+)  # fmt: skip
+@LANGUAGE
 def compare(
-    mine: str, golden: str, out: str, algorithm: str, asked: Asked, resume: bool, exit_zero: bool
-) -> int:
+    mine: str, golden: str, out: str, algorithm: str, asked: Asked, resume: bool, exit_zero: bool,
+    op_map: str | None, explained: str | None, lang: str,
+) -> int:  # fmt: skip
     """Compare two dumps, op by op, and write result_<time>.csv and .json."""
     from dumper.superblock import check_file
 
+    from ..alignment import OpMap
     from ..columns import ALGORITHMS, select
     from ..comparing import Options
+    from ..explain import explain
+    from ..loss_scale import loss_scale
+    from ..pairing import pairing_of
+    from ..phrases import speak
+    from ..progress import working
     from ..run import Stopped, head_of, one_stop, places_of, run
 
+    speak(lang)
     if _are_no_dumps(mine, golden):
         from .files import compare_paths
 
@@ -103,15 +117,21 @@ def compare(
         for dump in (left, right):
             if not dump.records:
                 raise no_records(dump)
-        head = head_of(
-            left, right, columns,
-            max_cmp_size=asked.first, custom_script_path=asked.scripts,
-            algorithm_options=asked.parameters,
-        )  # fmt: skip
-        _say_gaps(head)
         status = instead(asked, left, right, Path(out))
         if status is not None:
             return 0 if exit_zero and status != TROUBLE else status
+        with working("finding what belongs together"):
+            pairing = pairing_of(left, right, OpMap.load(op_map) if op_map else None)
+        if explained is not None:
+            return explain(pairing, explained)
+        scale = loss_scale(pairing.matches)
+        head = head_of(
+            left, right, columns,
+            max_cmp_size=asked.first, custom_script_path=asked.scripts,
+            algorithm_options=asked.parameters, op_map=op_map,
+            loss_scale=scale and scale._asdict(),
+        )  # fmt: skip
+        say_gaps(head)
         ready_loops()
         gc.freeze()  # what is open stays, and need not be gone through at each collection
         partial = _left_over(Path(out), head) if resume else None
@@ -121,9 +141,10 @@ def compare(
         with one_stop():
             try:
                 result = run(
-                    left, right, head, columns, options, Path(out), left=partial, see=after.add
-                )
-                status = _answer(head, result.summary)
+                    left, right, head, columns, options, Path(out), pairing,
+                    left=partial, see=after.add,
+                )  # fmt: skip
+                status = show_answer(head, result.summary)
                 place = places_of(left)
                 whole = after.write(
                     result.csv, left, right, result.summary, columns.names,
@@ -159,41 +180,6 @@ def _stopped_late(asked: Asked) -> str:
     )
 
 
-@click.command()
-@click.argument("result", callback=named)
-@click.option(
-    "-out",
-    "--out",
-    "--output",
-    "out",
-    callback=named,
-    help="Directory for the csv; none is written.",
-)
-@click.option("--exit-zero", is_flag=True, help="Exit with 0 also when something differs.")
-def report(result: str, out: str | None, exit_zero: bool) -> int:
-    """Show the answer of compare again from RESULT, its json, without the dumps.
-
-    The exit status is that of compare.
-    """
-    from ..document import read
-    from ..result import result_file
-    from ..summary import Summary
-
-    found = read(Path(result))
-    _say_gaps(found.head)
-    summary = Summary()
-    for numbered in found.rows:
-        summary.add(numbered.row)
-    if out is not None:
-        with result_file(Path(out), found.columns) as table:
-            for numbered in found.rows:
-                table.add(numbered.row, numbered.place)
-    status = _answer(found.head, summary)
-    if out is not None:
-        say(f"result: {printable(os.path.join(out, table.path.name))}")
-    return 0 if exit_zero else status
-
-
 def _are_no_dumps(mine: str, golden: str) -> bool:
     """Whether both are directories, or files whose endings say that they are no dumps."""
     if os.path.isdir(mine) and os.path.isdir(golden):
@@ -215,19 +201,3 @@ def _left_over(folder: Path, head: Head) -> Partial | None:
     else:
         note(f"goes on from {found.path.name}")
     return found
-
-
-def _say_gaps(head: Head) -> None:
-    from ..terminal import show_missing
-
-    show_missing("my dump", head.mine)
-    show_missing("golden", head.golden)
-
-
-def _answer(head: Head, summary: Summary) -> int:
-    """Print it, and say it as an exit status."""
-    from ..terminal import show_summary
-
-    show_summary(head.mine, head.golden, summary)
-    unread = head.mine.unreadable.count + head.golden.unreadable.count
-    return 0 if summary.nothing_differs and not unread else 1

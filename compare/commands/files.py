@@ -63,7 +63,7 @@ def compare_paths(mine: str, golden: str, out: str, exit_zero: bool) -> int:
         path = result.path
         show_rows(left, right, summary)
     say(f"result: {printable(os.path.join(out, path.name))}")
-    return 0 if exit_zero or summary.nothing_differs else 1
+    return 0 if exit_zero or summary.nothing_wrong else 1
 
 
 def _is_folder(path: Path) -> bool:

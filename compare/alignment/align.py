@@ -1,0 +1,158 @@
+"""Which calls of one run are which of another: `align`, and what a match is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from dumper.layout import VALUES, unescape
+from dumper.reader import Record
+
+from .calls import expansions
+from .doubt import HIGH, LOW, judged
+from .facts import Labels, Side
+from .lists import taken_apart
+from .names import OpMap
+from .pairs import Pairs
+from .same import same_calls
+
+
+class Match(NamedTuple):
+    """Records that belong together.
+
+    kind: `op`, one call each; `group`, one op against those that it is made of, by the table;
+    `call`, one API call that the sides expand in their own ways; `extra`, of one side only.
+    confidence: `high` or `low`. why: the facts that made it.
+    """
+
+    mine: tuple[Record, ...]
+    golden: tuple[Record, ...]
+    kind: str
+    confidence: str
+    why: tuple[str, ...]
+
+
+_SAME = ("both runs make the same calls in the same order, on values that come from the same",)
+_NAMED = ("the same parameter in the same step",)
+
+
+def align(
+    mine: Sequence[Record], golden: Sequence[Record], table: OpMap | None = None
+) -> list[Match]:
+    """Match the records of two runs; each is in exactly one match.
+
+    mine, golden: records in the order of seqids. table: how ops are spelled and made of others;
+    None is the default. The matches are in the order of mine's seqids, with what only golden has
+    behind what stands before it there.
+    """
+    table = table or OpMap.default()
+    if same_calls(mine, golden, table):
+        return [
+            Match((a,), (b,), "op", HIGH, _SAME) for a, b in zip(mine, golden, strict=True)
+        ]
+    calls = [[record for record in side if record.phase not in VALUES] for side in (mine, golden)]
+    values = _values(mine, golden)
+    found = [*values, *_calls(*calls, values, table)]
+    return _in_order(found, mine, golden)
+
+
+def _values(mine: Sequence[Record], golden: Sequence[Record]) -> list[Match]:
+    """Gradients and parameters, by name and step."""
+    others = _by_name(golden)
+    return [
+        Match((record,), (others[key],), "op", HIGH, _NAMED)
+        for key, record in _by_name(mine).items()
+        if key in others
+    ]
+
+
+def _by_name(records: Iterable[Record]) -> dict[tuple, Record]:
+    found: dict[tuple, Record] = {}
+    counts: dict[tuple, int] = {}
+    for record in records:
+        if record.phase in VALUES:
+            key = record.phase, value_name(record), record.entry.step
+            counts[key] = counts.get(key, -1) + 1
+            found[*key, counts[key]] = record
+    return found
+
+
+def value_name(record: Record) -> str | None:
+    """The parameter that a record of phase `grad` or `update` is about."""
+    names = [*record.entry.names.values(), *(unescape(tensor.name) for tensor in record.outputs)]
+    return names[0] if names else None
+
+
+def _called(values: Sequence[Match]) -> tuple[dict[int, str], dict[int, str]]:
+    """What mine and golden call the gradients and parameters that both have, by their numbers."""
+    found: tuple[dict[int, str], dict[int, str]] = {}, {}
+    for match in values:
+        for names, record in zip(found, (*match.mine, *match.golden), strict=True):
+            for value in record.entry.values.values():
+                names.setdefault(value, f"{record.phase} {value_name(record)}")
+    return found
+
+
+def _calls(
+    mine: list[Record], golden: list[Record], values: Sequence[Match], table: OpMap
+) -> list[Match]:
+    labels = Labels(table)
+    known = [_known(side, labels) for side in (mine, golden)]
+    shared = known[0] & known[1]
+    called = _called(values)
+    sides = zip((mine, golden), called, strict=True)
+    pairs = Pairs(*(Side(side, labels, names, shared) for side, names in sides))
+    pairs.find()
+    groups = taken_apart(pairs, labels, called, shared)
+    groups += expansions(pairs, groups, table)
+    found = [
+        Match(
+            tuple(mine[i] for i in group.mine),
+            tuple(golden[j] for j in group.golden),
+            group.kind,
+            group.confidence,
+            group.why,
+        )
+        for group in groups
+    ]
+    inside = {i for group in groups for i in group.mine}
+    for i, (confidence, why) in judged(pairs).items():
+        if i not in inside:
+            j = int(pairs.partner[i])
+            found.append(Match((mine[i],), (golden[j],), "op", confidence, why))
+    return found
+
+
+def _known(records: Sequence[Record], labels: Labels) -> set[str | None]:
+    """Modules and names of parameters that a run knows."""
+    modules = {record.entry.module for record in records}
+    names = {name for record in records for name in record.entry.names.values()}
+    return {labels.path(path) for path in modules | names}
+
+
+def _in_order(
+    found: list[Match], mine: Sequence[Record], golden: Sequence[Record]
+) -> list[Match]:
+    """All matches, and one for each record that is in none."""
+    at = {record.path: place for place, record in enumerate(mine)}
+    others = {record.path: match for match in found for record in match.golden}
+    ours = {record.path for match in found for record in match.mine}
+    ranked = [((at[match.mine[0].path], 0), match) for match in found]
+    for record in mine:
+        if record.path not in ours:
+            match = Match((record,), (), "extra", HIGH, ("golden has no such call",))
+            ranked.append(((at[record.path], 0), match))
+    place, count = -1, 0
+    for record in golden:
+        match = others.get(record.path)
+        if match is not None:
+            place = at[match.mine[0].path]
+            continue
+        count += 1
+        match = Match((), (record,), "extra", HIGH, ("mine has no such call",))
+        ranked.append(((place, count), match))
+    ranked.sort(key=lambda item: item[0])
+    return [match for _, match in ranked]
+
+
+__all__ = ["HIGH", "LOW", "Match", "align", "value_name"]

@@ -1,0 +1,287 @@
+"""How far apart two sides' results of one op may be, element by element, and how far they are.
+
+The op's formula is computed in float64 from each side's own inputs. What these two predictions are
+apart is inherited: the inputs differ. What is left of the difference must be rounding, which the
+formula bounds as it goes (tracked.py), plus one rounding to each side's dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import movement, pointwise, products, reductions  # noqa: F401  they enter their formulas
+from .classes import Class, OpClass
+from .numerics import Numerics, internal, is_rounded, largest, rounding, smallest
+from .operands import FORMULAS, Missing, Operands
+from .tracked import Tracked
+
+BLOCK = 1 << 20
+"""Elements of a pointwise op that are judged at a time."""
+
+_UNDERFLOWS = 8
+"""Smallest numbers of a dtype that may be lost on the way where every step is rounded to it."""
+
+_WHOLE = {"nll_loss_backward", "nll_loss2d_backward", "mse_loss_backward"}
+"""Pointwise ops whose elements depend on more than the elements at their place."""
+
+
+class Call(NamedTuple):
+    """One side's call. arrays: inputs by name in their own dtypes, of a list `list/list_<i>`.
+    dtypes: theirs, torch's names. values: arguments that are no tensors."""
+
+    arrays: Mapping[str, np.ndarray]
+    dtypes: Mapping[str, str]
+    values: Mapping[str, Any]
+    numerics: Numerics = Numerics()
+
+
+@dataclass
+class Found:
+    """What two results of an op are apart, against what they may be.
+
+    own: greatest share of the allowed that mine and golden are apart, the inputs' difference not
+    considered. left: the same of what that difference does not explain; equal where there is none.
+    actual, allowed: at the element where `left` is greatest. mine, golden: greatest share of its
+    own allowance by which each side is off what its inputs give. nonfinite: elements that are NaN
+    or infinite on one side only, or not alike, which neither inputs nor saturation explain.
+    saturated, ranged, handed: of those that are explained by saturation, by the range of a dtype,
+    by the inputs. size: elements.
+    """
+
+    own: float = 0.0
+    left: float = 0.0
+    actual: float = 0.0
+    allowed: float = 0.0
+    mine: float = 0.0
+    golden: float = 0.0
+    nonfinite: int = 0
+    saturated: int = 0
+    ranged: int = 0
+    handed: int = 0
+    size: int = 0
+
+    def merge(self, other: Found) -> None:
+        """Take in another part of the same tensor."""
+        if other.left >= self.left:
+            self.actual, self.allowed = other.actual, other.allowed
+        for name in ("own", "left", "mine", "golden"):
+            setattr(self, name, max(getattr(self, name), getattr(other, name)))
+        for name in ("nonfinite", "saturated", "ranged", "handed", "size"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class Pair(NamedTuple):
+    """The two results. dtypes: mine's and golden's, torch's names."""
+
+    mine: np.ndarray
+    golden: np.ndarray
+    dtypes: tuple[str, str]
+
+
+def has_formula(op: OpClass) -> bool:
+    """Whether the op's value can be computed here."""
+    return _formula_name(op.base) in FORMULAS
+
+
+def measure(op: OpClass, output: str, pair: Pair, mine: Call, golden: Call, equal: bool) -> Found:
+    """Judge one output of an op by its formula.
+
+    output: its name. equal: inputs and arguments are the same on both sides. Raises Missing where
+    the file lacks an operand, NotImplementedError or KeyError for what the formula cannot do, and
+    ValueError where shapes are not those of the op.
+    """
+    with np.errstate(all="ignore"):
+        found = Found()
+        exact = op.kind in (Class.MOVEMENT, Class.EXACT) and equal
+        alike = equal and mine.numerics == golden.numerics
+        for part, left, right in _blocks(op, output, pair, mine, golden):
+            expected = predict(op, output, left)
+            other = expected if alike else predict(op, output, right)
+            found.merge(compare(part, expected, other, (left, right), exact, alike))
+        return found
+
+
+def predict(op: OpClass, output: str, call: Call) -> Tracked:
+    """What one output of the op is, by its formula, from these inputs."""
+    name = _formula_name(op.base)
+    member = _member(output) if name != op.base or name in _LISTED else None
+    if member is not None:
+        call, output = _of_list(call, member), output.partition("/")[0]
+    values = {**call.values, "_base": name}
+    results = FORMULAS[name](Operands(call.arrays, values, (), call.dtypes, call.numerics))
+    if isinstance(results, Tracked):
+        return results
+    return results[output]
+
+
+_LISTED = {"_fused_adam", "_fused_adamw", "_fused_sgd", "_foreach_norm"}
+
+
+def _formula_name(base: str) -> str:
+    return base if base in FORMULAS else base.removeprefix("_foreach_")
+
+
+def _member(output: str) -> int | None:
+    """The number of a list's tensor."""
+    _, slash, last = output.rpartition("/")
+    number = last.rpartition("_")[2]
+    return int(number) if slash and number.isdecimal() else None
+
+
+def _of_list(call: Call, member: int) -> Call:
+    """One tensor's call of an op on lists."""
+    arrays, dtypes = {}, {}
+    for name, array in call.arrays.items():
+        key, slash, last = name.partition("/")
+        if not slash or last == f"{key}_{member}":
+            arrays[key], dtypes[key] = array, call.dtypes[name]
+    values = {}
+    for name, value in call.values.items():
+        values[name] = value[member] if isinstance(value, list) and member < len(value) else value
+    scalar = values.get("scalars", values.get("scalar"))
+    if scalar is not None:
+        for name in ("other", "value", "min", "max", "exponent", "weight"):
+            values.setdefault(name, scalar)
+    return Call(arrays, dtypes, values, call.numerics)
+
+
+def _blocks(
+    op: OpClass, output: str, pair: Pair, mine: Call, golden: Call
+) -> Iterator[tuple[Pair, Call, Call]]:
+    shape, size = pair.mine.shape, pair.mine.size
+    sides = [(c, _operands(op, output, c)) for c in (mine, golden)]
+    fits = all(_broadcasts(a.shape, shape) for _, arrays in sides for a in arrays.values())
+    pointwise_ = op.kind in (Class.POINTWISE, Class.EXACT) and op.base not in _WHOLE
+    if size <= BLOCK or not (pointwise_ and fits and output.partition("/")[0] in ("result", "self", "out")):  # fmt: skip
+        yield pair, mine, golden
+        return
+    flat = [
+        {k: a if a.ndim == 0 else np.broadcast_to(a, shape).reshape(-1) for k, a in arrays.items()}
+        for _, arrays in sides
+    ]
+    results = pair.mine.reshape(-1), pair.golden.reshape(-1)
+    for start in range(0, size, BLOCK):
+        at = slice(start, start + BLOCK)
+        calls = [
+            c._replace(arrays={k: a if a.ndim == 0 else a[at] for k, a in arrays.items()})
+            for (c, _), arrays in zip(sides, flat, strict=True)
+        ]
+        yield Pair(results[0][at], results[1][at], pair.dtypes), *calls
+
+
+def _operands(op: OpClass, output: str, call: Call) -> dict[str, np.ndarray]:
+    """The arrays that matter for one output."""
+    member = _member(output)
+    if member is None or "/" not in output:
+        return dict(call.arrays)
+    return {
+        name: a
+        for name, a in call.arrays.items()
+        if "/" not in name or name.rpartition("_")[2] == str(member)
+    }
+
+
+def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    return len(shape) <= len(to) and all(
+        a in (1, b) for a, b in zip(reversed(shape), reversed(to), strict=False)
+    )
+
+
+def compare(
+    pair: Pair, mine: Tracked, golden: Tracked, calls: tuple[Call, Call], exact: bool, equal: bool
+) -> Found:
+    """What a pair is apart against its predictions. exact: no rounding is allowed. equal: both
+    predictions are one, so that nothing is inherited. Raises ValueError where the formula gives
+    another shape than the op."""
+    a, b = (np.asarray(x, _wide(x)) for x in (pair.mine, pair.golden))
+    if not a.size:
+        return Found()
+    shape = a.shape
+    v, t = (_fitted(p.v, shape) for p in (mine, golden))
+    allowed = []
+    for dtype, p, call in zip(pair.dtypes, (mine, golden), calls, strict=True):
+        if exact:
+            allowed.append(np.zeros(()))
+        elif not is_rounded(dtype):  # an integer is what it is, but for what rounding tips over
+            allowed.append(_fitted(p.w, shape) * internal(dtype, call.numerics))
+        else:
+            own = np.abs(_fitted(p.v, shape)) * rounding(dtype)
+            least = smallest(dtype) * (_UNDERFLOWS if call.numerics.narrow_steps else 1)
+            allowed.append(_fitted(p.w, shape) * internal(dtype, call.numerics) + own + least)
+    both = np.broadcast_to(allowed[0] + allowed[1], shape)
+    apart = np.abs(a - b)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    odd = ~(np.isfinite(a) & np.isfinite(b)) & ~same
+    apart = np.where(same | odd, 0.0, apart)
+    found = Found(size=a.size)
+    left = apart
+    if not equal:
+        unexplained = np.abs((a - b) - (v - t))
+        left = np.fmin(apart, np.where(same | odd, 0.0, unexplained))
+    own, share = _share(apart, both), _share(left, both)
+    worst = int(np.argmax(share))
+    found.own, found.left = float(own.max()), float(share.reshape(-1)[worst])
+    found.actual = float(left.reshape(-1)[worst])
+    found.allowed = float(both.reshape(-1)[worst])
+    if found.left > 1:
+        for name, x, p, limit in (("mine", a, v, allowed[0]), ("golden", b, t, allowed[1])):
+            off = np.where(np.isfinite(x) & np.isfinite(p), np.abs(x - p), 0.0)
+            setattr(found, name, float(_share(off, np.broadcast_to(limit, shape)).max()))
+    if odd.any():
+        _odd(found, pair.dtypes, calls, *(x[odd] for x in (a, b, v, t)))
+    return found
+
+
+def _wide(x: np.ndarray) -> type:
+    return np.complex128 if x.dtype.kind == "c" else np.float64
+
+
+def _fitted(x: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """A prediction in the result's shape: one may have kept an axis of one that the other lacks."""
+    x = np.asarray(x)
+    if x.shape == shape or x.ndim == 0:
+        return np.broadcast_to(x, shape)
+    if x.size == int(np.prod(shape)):
+        return x.reshape(shape)
+    return np.broadcast_to(x, shape)
+
+
+def _share(apart: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    return np.where(apart > 0, apart / np.where(allowed > 0, allowed, 5e-324), 0.0)
+
+
+def _odd(
+    found: Found, dtypes: tuple[str, str], calls: tuple[Call, Call],
+    a: np.ndarray, b: np.ndarray, v: np.ndarray, t: np.ndarray,
+) -> None:  # fmt: skip
+    """Why elements are NaN or infinite on one side, or not alike."""
+    tops = [largest(d) for d in dtypes]
+    at_top = [np.abs(x) >= top for x, top in zip((a, b), tops, strict=True)]
+    # of saturation the dtype's largest number stands for infinity, and 0 for NaN
+    saturated = (np.isinf(b) & at_top[0] & np.isfinite(a) & (np.sign(a) == np.sign(b))) | (
+        np.isinf(a) & at_top[1] & np.isfinite(b) & (np.sign(a) == np.sign(b))
+    )
+    for call, x, y in ((calls[0], a, b), (calls[1], b, a)):
+        if call.numerics.saturates:
+            saturated |= np.isnan(y) & (x == 0)
+    rest = ~saturated
+    ranged = rest & (
+        (np.isinf(a) & np.isfinite(b) & (np.abs(b) > 0.99 * tops[0]))
+        | (np.isinf(b) & np.isfinite(a) & (np.abs(a) > 0.99 * tops[1]))
+    )
+    rest &= ~ranged
+    follow = [
+        np.where(np.isfinite(x), np.isfinite(p), np.isnan(x) == np.isnan(p))
+        & (np.isfinite(x) == (np.isfinite(p) & (np.abs(p) <= top * 1.01)))
+        for x, p, top in ((a, v, tops[0]), (b, t, tops[1]))
+    ]
+    handed = rest & follow[0] & follow[1]
+    found.saturated, found.ranged = int(saturated.sum()), int(ranged.sum())
+    found.handed, found.nonfinite = int(handed.sum()), int((rest & ~handed).sum())
+
+
+__all__ = ["Call", "Found", "Missing", "Pair", "compare", "has_formula", "measure", "predict"]
