@@ -8,7 +8,7 @@ shape, in order. Pure functions of records.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -68,13 +68,22 @@ class Crossings:
         by_shape: dict[tuple, list[Crossing]] = defaultdict(list)
         for crossing in rest.values():
             by_shape[golden.shape(crossing)].append(crossing)
+        free = Counter(mine.shape(crossing) for crossing, other in found if other is None)
         for crossing, other in found:
-            if other is None and (alike := by_shape.get(mine.shape(crossing))):
-                other = alike.pop(0)
+            shape = mine.shape(crossing)
+            # of several that nobody outside takes, which is which cannot be told
+            sure = free[shape] == len(by_shape[shape]) == 1
+            if other is None and by_shape[shape] and (sure or self._is_used(crossing, match)):
+                other = by_shape[shape].pop(0)
                 rest.pop(other.value)
+            if other is not None:  # what comes later may be made of it
+                self._golden_of.setdefault(crossing.value, other.value)
             yield from self._pair(side, match, crossing, other)
         for other in rest.values():
             yield from self._pair(side, match, None, other)
+
+    def _is_used(self, crossing: Crossing, match: Match) -> bool:
+        return self._sides[0].is_used_outside(crossing, match)
 
     def _pair(
         self, side: str, match: Match, left: Crossing | None, right: Crossing | None

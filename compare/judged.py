@@ -12,13 +12,14 @@ from dataclasses import replace
 
 from dumper.layout import VALUES
 from dumper.reader import Dump, Record
-from dumper.stored import Tensor
+from dumper.stored import Argument, Tensor
 
 from .common import Pair
 from .comparing import Known
-from .judging import Context, Kind, Numerics, Verdict, judge, numerics_of
+from .judging import Class, Context, Kind, Numerics, Verdict, class_of, judge, numerics_of, words
 from .judging import Row as Judged
 from .judging.boundary import judge_boundary
+from .kinds import comparable
 from .row import Row, Status
 
 MADE = Verdict(
@@ -45,13 +46,53 @@ def _same(known: Known, mine: Tensor, golden: Tensor) -> bool | None:
 
 
 def judged(rows: Sequence[tuple[Pair, Row]], known: Known) -> list[Row]:
-    """The rows of one match, each with its verdict where its values differ."""
-    return [
-        row
-        if row.status is not Status.DIFFERS
-        else replace(row, judged=_verdict(found, row, rows, known))
-        for found, row in rows
-    ]
+    """The rows of one match, each with its verdict, where that does not follow from its status."""
+    return [_judged(found, row, rows, known) for found, row in rows]
+
+
+def _judged(found: Pair, row: Row, rows: Sequence[tuple[Pair, Row]], known: Known) -> Row:
+    verdict = None
+    if row.status is Status.DIFFERS:
+        verdict = _of_values(found, row, rows, known)
+    elif row.status is Status.UNPAIRED:
+        verdict = _NO_COPY if _only_moves(found) else None
+    elif row.status is Status.INCOMPARABLE:
+        verdict = _NO_NUMBERS.get(_obstacle(found))
+    return row if verdict is None else replace(row, judged=verdict)
+
+
+_MOVES = (Class.MOVEMENT, Class.EXACT, Class.UNINITIALISED)
+_NO_COPY = Verdict(
+    Kind.NOT_COMPARABLE, "no_copy", "one side copies, casts or looks once more; nothing is computed"
+)
+_NO_NUMBERS = {
+    code: Verdict(Kind.NOT_COMPARABLE, code, words)
+    for code, words in (
+        ("shape_differs", "the shapes differ"),
+        ("dtype_differs", "the dtypes differ"),
+        ("left_out", "it was left out of a file"),
+        ("unreadable", "it could not be read"),
+    )
+}
+
+
+def _only_moves(found: Pair) -> bool:
+    """Whether a record without partner computes nothing."""
+    path = found.my_path or found.golden_path
+    ir = found.record.ir if found.record else path.split("/")[1] if path else ""
+    return found.side is None and class_of(ir).kind in _MOVES
+
+
+def _obstacle(found: Pair) -> str:
+    """Why a row has no numbers, as a code."""
+    mine, golden = found.mine, found.golden
+    if found.omitted or mine is None or golden is None:
+        return "left_out"
+    if any(isinstance(value, Argument) for value in (mine, golden)):
+        return "argument_differs"
+    if mine.shape != golden.shape:
+        return "shape_differs"
+    return "unreadable" if comparable(mine.dtype, golden.dtype) else "dtype_differs"
 
 
 def made_in(records: Iterable[Record]) -> frozenset[int]:
@@ -71,11 +112,12 @@ def _is_made(found: Pair, known: Known) -> bool:
     return bool(values) and all(value in known.made for value in values)
 
 
-def _verdict(
-    found: Pair, row: Row, rows: Iterable[tuple[Pair, Row]], known: Known
+def _of_values(
+    found: Pair, row: Row, rows: Sequence[tuple[Pair, Row]], known: Known
 ) -> Verdict | None:
     if not isinstance(found.mine, Tensor) or not isinstance(found.golden, Tensor):
-        return None
+        same = all(each.verdict.kind is Kind.SAME for _, each in rows if each.side == "input")
+        return None if same else words.DECIDED  # a number that an op returned
     one = Judged(found.record, found.partner, found.side, found.mine, found.golden, row.metrics)
     if found.record.phase in VALUES and _is_made(found, known):
         return MADE

@@ -75,7 +75,7 @@ class Pairing:
             elif not match.golden:
                 for record in match.mine:
                     yield from self._alone(record, match)
-            elif len(match.mine) == len(match.golden) == 1:
+            elif match.kind == "op":
                 yield from self._two(match)
                 if not share(match.mine[0], match.golden[0], self._sides):
                     rest += match.golden

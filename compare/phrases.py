@@ -77,6 +77,11 @@ _PHRASES = {
         "first difference: {place}\n  {arg}: {reason}",
         "第一处差异：{place}\n  {arg}：{reason}",
     ),
+    "not comparable first": (
+        "nothing that was compared differs beyond rounding, but {count} could not be compared, "
+        "first {path}: {why}",
+        "已比对的内容除舍入外没有差异，但有 {count} 个无法比对，第一个是 {path}：{why}",
+    ),
     "unexplained": (
         "{count} differ, and the files do not tell whether an op or its inputs are the cause",
         "{count} 个不同，但文件不足以判断原因在算子还是在输入",

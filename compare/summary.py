@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from .columns import NOWHERE, Place
-from .judging.verdict import Kind
+from .judging.verdict import Kind, Verdict
 from .row import MEASURED, Row, Status
 from .start import Start
 
@@ -23,8 +23,11 @@ WORST = 10
 _RANKED = {Kind.DIFFERS: 4, Kind.CANNOT_TELL: 3, Kind.NOT_COMPARABLE: 2, Kind.INHERITED: 1}
 """Verdicts of rows that differ, the gravest with the highest number."""
 
-_WRONG = (Kind.DIFFERS, Kind.NOT_COMPARABLE)
-"""Verdicts that mean that something is not as in golden."""
+_NO_FAULT = frozenset(
+    ("no_copy", "random", "random_state", "workspace", "saturation", "dtype_range", "uninitialised",
+     "known_wrong")
+)  # fmt: skip
+"""Codes of what is not comparable and nobody's fault: named, not blamed."""
 
 
 class _Bad(NamedTuple):
@@ -50,6 +53,8 @@ class Summary:
     """Rows without partner, by the code of their verdict."""
     by_default: int = 0
     """Rows that were judged by the default rule, their op being none that the table has."""
+    wrong: int = 0
+    """Rows that differ, or have nothing to be set against, beyond what is nobody's fault."""
     unexplained: int = 0
     """Rows that differ, and nothing tells whether an op or its inputs are the cause."""
     judged: int = 0
@@ -78,7 +83,8 @@ class Summary:
         if verdict.allowed is not None:
             self.judged += 1
             self.by_default += verdict.by_default
-        if verdict.kind in _WRONG:
+        if _is_wrong(verdict):
+            self.wrong += 1
             self.odd = self.odd or row
             if verdict.kind is Kind.DIFFERS and not verdict.low_evidence and self.first is None:
                 self.first, self.first_place, self._first_number = row, place, self.rows
@@ -118,7 +124,7 @@ class Summary:
     def nothing_wrong(self) -> bool:
         """Whether there was something to compare, both runs started equal, and nothing differs
         beyond what explains it."""
-        wrong = self.unexplained or any(self.verdicts[kind] for kind in _WRONG)
+        wrong = self.wrong + self.unexplained
         return self.rows > 0 and not wrong and self.start.equal is not False
 
     @property
@@ -167,6 +173,12 @@ class Summary:
             "arg": argument_of(row),
             "reason": row.verdict.reason,
         }
+
+
+def _is_wrong(verdict: Verdict) -> bool:
+    if verdict.kind is Kind.NOT_COMPARABLE:
+        return verdict.code not in _NO_FAULT
+    return verdict.kind is Kind.DIFFERS
 
 
 def argument_of(row: Row) -> str | None:

@@ -119,6 +119,13 @@ def _first(mine: Origin, golden: Origin, summary: Summary) -> str:
         return phrase("only weak", count=summary.verdicts[Kind.DIFFERS])
     if summary.unexplained:
         return phrase("unexplained", count=summary.unexplained)
+    odd = summary.odd
+    if odd is not None:
+        why = "; ".join(odd.reasons) or odd.verdict.reason or odd.verdict.code
+        path = odd.my_path or odd.golden_path or odd.record_path or "?"
+        return phrase(
+            "not comparable first", count=summary.wrong, path=printable(path), why=printable(why)
+        )
     inherited = summary.verdicts[Kind.INHERITED]
     text = phrase("only inherited" if inherited else "nothing differs")
     unread = mine.unreadable.count + golden.unreadable.count

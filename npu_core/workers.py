@@ -4,14 +4,15 @@ A sum in blocks of 16 is hundreds of small products. Cut each of them over all c
 does, and they spend their time waiting for each other: two cores were slower than one. Here a core
 takes a part of the result and makes all its products, and tiny sums stay on one.
 
-The threads are daemons that wait in a queue: they end with the process, and work until its last
-exit handler, which an executor of the standard library does not.
+The threads wait in a queue: they end with the process, and work until its last exit handler, which
+an executor of the standard library does not. They are no `threading.Thread`: those a dump follows,
+and our parts of an op are no ops of the user's.
 """
 
 from __future__ import annotations
 
+import _thread
 import os
-import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import TypeVar
@@ -69,7 +70,7 @@ def _start(threads: int) -> None:
     while _started < threads:
         _started += 1
         ready = SimpleQueue()
-        threading.Thread(target=_serve, args=(ready,), name="npu_core", daemon=True).start()
+        _thread.start_new_thread(_serve, (ready,))
         ready.get()
 
 

@@ -218,9 +218,7 @@ class Edited:
             taken = set(line.values("input"))
             copy = Line(line.record, line.origin, True)
             entry = line.record.entry
-            values = {
-                key: fresh.get(value, value) for key, value in entry.values.items()
-            }
+            values = {key: fresh.get(value, value) for key, value in entry.values.items()}
             for key, value in entry.values.items():
                 if key.startswith("output") and value not in taken:
                     values[key] = fresh.setdefault(value, self._number())

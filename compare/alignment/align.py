@@ -10,11 +10,13 @@ from dumper.reader import Record
 
 from .calls import expansions
 from .doubt import HIGH, LOW, judged
-from .facts import Labels, Side
+from .facts import Labels
+from .foreign import foreign_groups, lacks_index
 from .lists import taken_apart
 from .names import OpMap
-from .pairs import Pairs
+from .pairs import Group, Pairs
 from .same import same_calls
+from .sides import Side
 
 
 class Match(NamedTuple):
@@ -47,12 +49,20 @@ def align(
     """
     table = table or OpMap.default()
     if same_calls(mine, golden, table):
-        return [
-            Match((a,), (b,), "op", HIGH, _SAME) for a, b in zip(mine, golden, strict=True)
-        ]
+        return [Match((a,), (b,), "op", HIGH, _SAME) for a, b in zip(mine, golden, strict=True)]
     calls = [[record for record in side if record.phase not in VALUES] for side in (mine, golden)]
     values = _values(mine, golden)
-    found = [*values, *_calls(*calls, values, table)]
+    found = [
+        *values,
+        *(
+            Match(
+                tuple(calls[0][i] for i in group.mine),
+                tuple(calls[1][j] for j in group.golden),
+                *group[2:],
+            )
+            for group in _calls(*calls, values, table)
+        ),
+    ]
     return _in_order(found, mine, golden)
 
 
@@ -95,44 +105,24 @@ def _called(values: Sequence[Match]) -> tuple[dict[int, str], dict[int, str]]:
 
 def _calls(
     mine: list[Record], golden: list[Record], values: Sequence[Match], table: OpMap
-) -> list[Match]:
-    labels = Labels(table)
-    known = [_known(side, labels) for side in (mine, golden)]
-    shared = known[0] & known[1]
+) -> list[Group]:
+    if lacks_index(mine) != lacks_index(golden):
+        return foreign_groups(mine, golden, table)
+    labels = Labels(table, mine, golden)
     called = _called(values)
     sides = zip((mine, golden), called, strict=True)
-    pairs = Pairs(*(Side(side, labels, names, shared) for side, names in sides))
+    pairs = Pairs(*(Side(side, labels, names) for side, names in sides))
     pairs.find()
-    groups = taken_apart(pairs, labels, called, shared)
+    groups = taken_apart(pairs, labels, called)
     groups += expansions(pairs, groups, table)
-    found = [
-        Match(
-            tuple(mine[i] for i in group.mine),
-            tuple(golden[j] for j in group.golden),
-            group.kind,
-            group.confidence,
-            group.why,
-        )
-        for group in groups
-    ]
     inside = {i for group in groups for i in group.mine}
     for i, (confidence, why) in judged(pairs).items():
         if i not in inside:
-            j = int(pairs.partner[i])
-            found.append(Match((mine[i],), (golden[j],), "op", confidence, why))
-    return found
+            groups.append(Group((i,), (int(pairs.partner[i]),), "op", confidence, why))
+    return groups
 
 
-def _known(records: Sequence[Record], labels: Labels) -> set[str | None]:
-    """Modules and names of parameters that a run knows."""
-    modules = {record.entry.module for record in records}
-    names = {name for record in records for name in record.entry.names.values()}
-    return {labels.path(path) for path in modules | names}
-
-
-def _in_order(
-    found: list[Match], mine: Sequence[Record], golden: Sequence[Record]
-) -> list[Match]:
+def _in_order(found: list[Match], mine: Sequence[Record], golden: Sequence[Record]) -> list[Match]:
     """All matches, and one for each record that is in none."""
     at = {record.path: place for place, record in enumerate(mine)}
     others = {record.path: match for match in found for record in match.golden}

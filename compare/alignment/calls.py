@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from .doubt import HIGH, LOW
-from .facts import Side
 from .gaps import common
 from .names import Expansion, OpMap
 from .pairs import Group, Pairs, unmatched
+from .sides import Side
 
 _MOSTLY = 2 / 3
 """Share of an API call's ops that are matched one to one, from which on the rest is extra."""
@@ -66,11 +66,7 @@ class _Calls:
     def _by_order(self, pairs: Pairs, back: dict[Call, Call]) -> None:
         """Pair the calls of which no op is matched: of one function and module, in order."""
         kinds = [
-            {
-                call: _kind(side, phases)
-                for call, phases in held.items()
-                if call not in known
-            }
+            {call: _kind(side, phases) for call, phases in held.items() if call not in known}
             for side, held, known in (
                 (pairs.mine, self.held[0], self.partner),
                 (pairs.golden, self.held[1], back),
@@ -88,7 +84,6 @@ class _Calls:
             self.partner[a] = b
             if counts[0][kinds[0][a]] == counts[1][kinds[1][b]] and self._alike(pairs, a, b):
                 self.sure.add(a)
-
 
     def _alike(self, pairs: Pairs, a: Call, b: Call) -> bool:
         """Whether two calls take or make what is matched with each other."""
@@ -132,7 +127,7 @@ def _tiles(
     )
     found = []
     for mine, golden, links in _facing(pairs, calls, parts):
-        for a, b, whole in _tiled(pairs, mine, golden, table):
+        for a, b, whole in tiled(pairs, mine, golden, table):
             fused, others = (pairs.mine.records[a[0]].ir, len(b))
             if len(b) == 1:
                 fused, others = pairs.golden.records[b[0]].ir, len(a)
@@ -211,10 +206,13 @@ def _edges(side: Side, members: list[int], across: Sequence[int]) -> Iterator[tu
             yield "name", name, phase
 
 
-def _tiled(
+def tiled(
     pairs: Pairs, mine: list[int], golden: list[int], table: OpMap
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], bool]]:
-    """(mine's, golden's, whether nothing else is in the parts) of each fused op, in order."""
+    """(mine's, golden's, whether nothing else is in the parts) of each fused op, in order.
+
+    mine, golden: places of calls in which only fused ops and what they are made of is sought.
+    """
     names = [
         [table.canonical(side.records[i].ir) for i in part]
         for side, part in ((pairs.mine, mine), (pairs.golden, golden))
@@ -279,7 +277,10 @@ def _whole(
             )
             if share >= _MOSTLY:
                 continue
-            names = [Counter(side.records[i].ir for i in some) for side, some in zip(sides, rest, strict=True)]
+            names = [
+                Counter(side.records[i].ir for i in some)
+                for side, some in zip(sides, rest, strict=True)
+            ]
             if names[0] != names[1]:
                 found.append(_one(pairs, (a, b), (ours, theirs), calls))
     inside = {i for g in found for i in g.mine}, {j for g in found for j in g.golden}

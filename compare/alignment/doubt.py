@@ -1,106 +1,246 @@
 """How sure a match is, and the facts that made it.
 
 A match is supported where what its values come from, or go to, is matched with each other, and
-doubtful where they are matched with something else. A call whose like comes again is told from the
-others by that alone; one that is alone of its kind needs no support.
+doubtful where they are matched with something else. A call that is alone of its kind needs no
+support. One whose like comes again is sure if values lead from it, through matches that nothing
+contradicts, to one that is: else a whole copy of a call, which agrees with itself, would do. Where
+no values tell calls apart, order does, unless what is unmatched beside them is alike.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import NamedTuple
 
-from .facts import Side
-from .pairs import ALIKE, LEFT, Pairs
+import numpy as np
+
+from .pairs import ALIKE, FAR, FOLLOWED, LEFT, Pairs
+from .sides import Array, Side, mixed
 
 HIGH, LOW = "high", "low"
 
+_KINDS = (
+    "equal name, shapes, module and function",
+    "equal name and shapes; module, function or node differ",
+    "equal name and shapes; modules and parameters differ",
+    "equal name; shapes differ",
+)
+"""In what two calls can be of one kind."""
+
+_STRICT, _KNOWN, _PLAIN, _BARE = range(4)
+
+
 class Support(NamedTuple):
-    """Values that agree and that disagree, of those whose other end is matched; how many calls of
-    its kind mine and golden have; in what the two calls are of one kind."""
+    """What speaks for a match and against it.
+
+    agree, against: values whose other end is matched accordingly, or with something else. ours,
+    theirs: calls of its kind. kind: of `_KINDS`. shifts: it could be matched with the next one as
+    well, since what is unmatched there is alike. grounded: values lead to a match that is sure.
+    beside: what stands before or after is matched with what stands there. lost: the maker of a
+    value is unmatched, on either side. in_order: the calls of its kind are matched in their order.
+    """
 
     agree: int
     against: int
-    kinds: tuple[int, int]
-    kind: str
+    ours: int
+    theirs: int
+    kind: int
+    shifts: bool
+    grounded: bool
+    beside: bool
+    lost: bool
+    in_order: bool
 
 
-ALL, KNOWN, PLAIN, BARE = _KINDS = (
-    "name, shapes, module and function",
-    "name and shapes; module, function or node differ",
-    "name and shapes; modules and parameters differ",
-    "name; shapes differ",
-)
+Judged = tuple[str, tuple[str, ...]]
+"""Confidence, and the facts."""
 
 
-def _levels(side: Side) -> list[list[int]]:
-    return [labels.tolist() for labels in (side.strict, side.loose, side.plain, side.bare)]
+def judged(pairs: Pairs) -> dict[int, Judged]:
+    """Confidence and facts of every match, by mine's place."""
+    mine, golden, partner, back = pairs.mine, pairs.golden, pairs.partner, pairs.back
+    places = np.flatnonzero(partner >= 0)
+    agree, against, linked = _links(pairs)
+    kind, ours, theirs = _kinds(mine, golden, places, partner[places])
+    alone = np.zeros(mine.count, bool)
+    found = [pairs.by[i] for i in places.tolist()]
+    sure = (ours == 1) & (theirs == 1) & (kind == _STRICT)
+    alone[places] = sure | np.fromiter((by in FAR for by in found), bool, len(found))
+    grounded = _reached(alone & (against == 0), linked, against)
+    moved = _shifting(mine.strict, partner)
+    moved[places] |= _shifting(golden.strict, back)[partner[places]]
+    lost = _lost(mine, partner)
+    lost[places] |= _lost(golden, back)[partner[places]]
+    rows = zip(
+        agree[places].tolist(),
+        against[places].tolist(),
+        ours.tolist(),
+        theirs.tolist(),
+        kind.tolist(),
+        moved[places].tolist(),
+        grounded[places].tolist(),
+        _beside(partner)[places].tolist(),
+        lost[places].tolist(),
+        _in_order(mine.strict[places], partner[places]).tolist(),
+        strict=True,
+    )
+    known: dict[tuple, Judged] = {}
+    judgements = {}
+    for i, by, row in zip(places.tolist(), found, rows, strict=True):
+        key = by, row
+        said = known.get(key)
+        if said is None:
+            support = Support(*row)
+            said = known[key] = (HIGH if _sure(support, by) else LOW), _why(support, by)
+        judgements[i] = said
+    return judgements
 
 
-def supports(pairs: Pairs) -> dict[int, Support]:
-    """The support of every match, by mine's place."""
-    mine, golden = pairs.mine, pairs.golden
-    partner, back = pairs.partner.tolist(), pairs.back.tolist()
-    labels = tuple(zip(_KINDS, *(_levels(side) for side in (mine, golden)), strict=True))
-    counts = {kind: (Counter(a), Counter(b)) for kind, a, b in labels}
-    found = {}
-    for i, j in enumerate(partner):
-        if j < 0:
-            continue
-        agree = against = 0
-        other = dict(golden.makers[j])
-        for slot, maker in mine.makers[i]:
-            across = other.get(slot, -1)
-            if maker >= 0 and across >= 0:
-                if partner[maker] == across:
-                    agree += 1
-                elif partner[maker] >= 0 or back[across] >= 0:
-                    against += 1
-        users = {(slot, partner[user]) for slot, user in mine.users[i] if partner[user] >= 0}
-        others = {(slot, user) for slot, user in golden.users[j] if back[user] >= 0}
-        agree += len(users & others)
-        against += len(users ^ others)
-        kind, label = next((k, a[i]) for k, a, b in labels if a[i] == b[j])
-        ours, theirs = (count[label] for count in counts[kind])
-        found[i] = Support(agree, against, (ours, theirs), kind)
+def _links(pairs: Pairs) -> tuple[Array, Array, Array]:
+    """Of each of mine: values that agree, and that do not; and the edges (maker, user) that do."""
+    ends = [_matched(pairs.mine, pairs.partner), _matched(pairs.golden, pairs.back)]
+    maker, user, slot = ends[0]
+    there, taker, other = ends[1]
+    ours = _numbers(pairs.partner[maker], pairs.partner[user], slot)
+    theirs = _numbers(there, taker, other)
+    same, known = np.isin(ours, theirs), np.isin(theirs, ours)
+    count = pairs.mine.count
+    agree = np.bincount(np.r_[maker[same], user[same]], minlength=count)
+    odd = pairs.back[np.r_[there[~known], taker[~known]]]
+    against = np.bincount(np.r_[maker[~same], user[~same], odd], minlength=count)
+    return agree, against, np.stack((maker[same], user[same]))
+
+
+def _matched(side: Side, partner: Array) -> tuple[Array, Array, Array]:
+    """Maker, user and slot of the edges of which both ends are matched."""
+    maker, user, slot = side.edges.T
+    both = (maker >= 0) & (partner[user] >= 0)
+    both[both] = partner[maker[both]] >= 0
+    return maker[both], user[both], slot[both]
+
+
+def _numbers(maker: Array, user: Array, slot: Array) -> Array:
+    """One number for each edge."""
+    number = mixed(maker.astype(np.uint64))
+    number = mixed(number ^ user.astype(np.uint64))
+    return mixed(number ^ slot.astype(np.uint64))
+
+
+def _kinds(mine: Side, golden: Side, places: Array, others: Array) -> tuple[Array, Array, Array]:
+    """In what each match is of one kind, and how many of that both sides have."""
+    kind = np.full(len(places), _BARE)
+    ours, theirs = np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
+    left = np.ones(len(places), bool)
+    for number, (a, b) in enumerate(
+        (
+            (mine.strict, golden.strict),
+            (mine.loose, golden.loose),
+            (mine.plain, golden.plain),
+            (mine.bare, golden.bare),
+        )
+    ):
+        here = left & (a[places] == b[others])
+        size = int(max(a.max(initial=0), b.max(initial=0))) + 1
+        labels = a[places[here]]
+        kind[here] = number
+        ours[here] = np.bincount(a, minlength=size)[labels]
+        theirs[here] = np.bincount(b, minlength=size)[labels]
+        left &= ~here
+    return kind, ours, theirs
+
+
+def _reached(start: Array, edges: Array, against: Array) -> Array:
+    """Which matches hang together with one of `start` by edges that nothing contradicts."""
+    clean = (against[edges[0]] == 0) & (against[edges[1]] == 0)
+    a, b = edges[:, clean]
+    part = np.arange(len(start))
+    while True:
+        low = np.minimum(part[a], part[b])
+        before = part.copy()
+        np.minimum.at(part, before[a], low)
+        np.minimum.at(part, before[b], low)
+        while not np.array_equal(part, shorter := part[part]):
+            part = shorter
+        if np.array_equal(part, before):
+            break
+    reached = np.zeros(len(start), bool)
+    reached[part[start]] = True
+    return reached[part]
+
+
+def _beside(partner: Array) -> Array:
+    """Whether what stands before or after each match is matched with what stands there."""
+    found = np.zeros(len(partner), bool)
+    next_to = (partner[1:] == partner[:-1] + 1) & (partner[:-1] >= 0)
+    found[1:] |= next_to
+    found[:-1] |= next_to
     return found
 
 
-def judged(pairs: Pairs) -> dict[int, tuple[str, tuple[str, ...]]]:
-    """(confidence, facts) of every match, by mine's place."""
-    texts: dict[tuple, tuple[str, tuple[str, ...]]] = {}
-    found = {}
-    for i, support in supports(pairs).items():
-        by = pairs.by[i]
-        key = support, by
-        if key not in texts:
-            texts[key] = (HIGH if _sure(support, by) else LOW), _why(support, by)
-        found[i] = texts[key]
+def _lost(side: Side, partner: Array) -> Array:
+    """Whether a maker of a record's values is unmatched."""
+    maker, user, _ = side.edges.T
+    found = np.zeros(side.count, bool)
+    found[user[(maker >= 0) & (partner[maker] < 0)]] = True
+    return found
+
+
+def _in_order(kinds: Array, partners: Array) -> Array:
+    """Whether the matches of each match's kind, in order of mine, are in that of golden."""
+    order = np.argsort(kinds, kind="stable")
+    kinds, partners = kinds[order], partners[order]
+    wrong = kinds[1:][(kinds[1:] == kinds[:-1]) & (partners[1:] < partners[:-1])]
+    found = np.empty(len(order), bool)
+    found[order] = ~np.isin(kinds, wrong)
+    return found
+
+
+def _shifting(kinds: Array, partner: Array) -> Array:
+    """Matches that could be shifted by what is unmatched beside them: with one of three equal calls
+    in a row missing, nobody can tell which."""
+    found = np.zeros(len(kinds), bool)
+    gone = partner < 0
+    edges = np.flatnonzero(np.diff(np.r_[False, gone, False]))
+    labels, count = kinds.tolist(), len(kinds)
+    for start, stop in edges.reshape(-1, 2).tolist():
+        width, place = stop - start, start - 1
+        while place >= 0 and labels[place] == labels[place + width]:
+            found[place] = True
+            place -= 1
+        place = stop
+        while place < count and labels[place] == labels[place - width]:
+            found[place] = True
+            place += 1
     return found
 
 
 def _sure(support: Support, by: str) -> bool:
-    agree, against, (ours, theirs), kind = support
-    if kind in (PLAIN, BARE) or (kind == KNOWN and (agree < 2 or against)):
+    agree, against = support.agree, support.against
+    if support.kind in (_PLAIN, _BARE) or (support.kind == _KNOWN and (agree < 2 or against)):
         return False
-    if ours == theirs == 1:
+    if support.ours == support.theirs == 1:
         return agree > 0 or against == 0
-    if by in LEFT or (by in ALIKE and (ours != theirs or agree < ALIKE[by])):
+    if by in LEFT:
         return False
     if against:
-        return agree >= 2 and agree > against
-    return agree > 0 or ours == theirs
+        return agree >= 2 and agree > against and not support.shifts
+    if agree and support.grounded:
+        return by not in ALIKE or not support.shifts
+    if agree and by == FOLLOWED:  # from what is not sure either
+        return False
+    told = support.ours == support.theirs and support.in_order and support.beside
+    return told and not (support.lost or support.shifts)
 
 
 def _why(support: Support, by: str) -> tuple[str, ...]:
-    agree, against, (ours, theirs), kind = support
-    facts = [by, f"equal {kind}"]
-    if agree or against:
-        facts.append(f"of its values, {agree} come from or go to what is matched")
-    if against:
-        facts.append(f"{against} come from or go to something else")
-    if ours == theirs == 1:
+    facts = [by, _KINDS[support.kind]]
+    if support.agree or support.against:
+        facts.append(f"values that come from or go to what is matched: {support.agree}")
+    if support.against:
+        facts.append(f"values that come from or go to something else: {support.against}")
+    if support.ours == support.theirs == 1:
         facts.append("the only call of its kind")
     else:
-        facts.append(f"calls of its kind: {ours} in mine, {theirs} in golden")
+        facts.append(f"calls of its kind: {support.ours} in mine, {support.theirs} in golden")
+    if support.shifts:
+        facts.append("a call beside it is alike and unmatched")
     return tuple(facts)

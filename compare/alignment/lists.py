@@ -8,7 +8,7 @@ of its parts. A fused optimizer stands for all that the step does to its paramet
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +17,9 @@ import numpy as np
 from dumper.reader import Record
 
 from .doubt import HIGH, LOW
-from .facts import Labels, Side
+from .facts import Labels
 from .pairs import Group, Pairs, unmatched
+from .sides import Side
 
 _FOREACH = "_foreach_"
 
@@ -27,9 +28,7 @@ Called = tuple[Mapping[int, str], Mapping[int, str]]
 """Names of values, mine's and golden's."""
 
 
-def taken_apart(
-    pairs: Pairs, labels: Labels, called: Called, shared: Collection[str | None]
-) -> list[Group]:
+def taken_apart(pairs: Pairs, labels: Labels, called: Called) -> list[Group]:
     """Groups of list ops and their counterparts; further pairs of calls are added to `pairs`."""
     lists = [
         {i for i in unmatched(partner) if _canonical(side, i, labels).startswith(_FOREACH)}
@@ -37,7 +36,7 @@ def taken_apart(
     ]
     groups: list[Group] = []
     if any(lists):
-        groups = _by_member(pairs, lists, labels, called, shared)
+        groups = _by_member(pairs, lists, labels, called)
     return groups + _fused(pairs, groups, labels)
 
 
@@ -50,13 +49,10 @@ def _by_member(
     lists: list[set[int]],
     labels: Labels,
     called: Called,
-    shared: Collection[str | None],
 ) -> list[Group]:
     mine, ours = _apart(pairs.mine, lists[0], labels)
     golden, theirs = _apart(pairs.golden, lists[1], labels)
-    finer = Pairs(
-        Side(mine, labels, called[0], shared), Side(golden, labels, called[1], shared)
-    )
+    finer = Pairs(Side(mine, labels, called[0]), Side(golden, labels, called[1]))
     places = {i: k for k, i in enumerate(ours)}
     others = {j: k for k, j in enumerate(theirs)}
     for i in np.flatnonzero(pairs.partner >= 0).tolist():
@@ -135,9 +131,7 @@ def _parts(record: Record, labels: Labels) -> list[Record]:
             values=values[k],
             stubs=stubs[k],
         )
-        found.append(
-            replace(record, ir=name, inputs=inputs[k], outputs=outputs[k], entry=part)
-        )
+        found.append(replace(record, ir=name, inputs=inputs[k], outputs=outputs[k], entry=part))
     return found or [record]
 
 
@@ -200,9 +194,7 @@ def _fused(pairs: Pairs, groups: list[Group], labels: Labels) -> list[Group]:
     return found
 
 
-def _shared_out(
-    side: Side, fused: list[int], other: Side, left: list[int]
-) -> dict[int, list[int]]:
+def _shared_out(side: Side, fused: list[int], other: Side, left: list[int]) -> dict[int, list[int]]:
     """Which of what is left belongs to which fused op: by parameters that it is linked to."""
     joined = _Joined()
     names: dict[Any, set[str]] = defaultdict(set)
@@ -224,6 +216,3 @@ def _shared_out(
         if mine:
             found[owner if owner in mine else mine[0]].append(j)
     return found
-
-
-

@@ -23,8 +23,8 @@ _LARGEST = 4 << 20
 """Bytes: a table of names that is larger is none."""
 
 _TODO = "docs/alignment.md has the schema of this file"
-_NODE = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9]*?)Backward(?P<form>[0-9]*)")
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_NODE = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9]*?)Backward[0-9]*")
+_HUMP = re.compile(r"(?<=[a-z0-9D])(?=[A-Z][a-z])")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ITEM = re.compile(r"[A-Za-z_][A-Za-z0-9_]*[?*]?")
 
@@ -64,7 +64,9 @@ class OpMap:
         self.names = dict(names)
         self.prefixes = tuple(prefixes)
         self.overloads = tuple(overloads)
-        self._overload = re.compile(f"_(?:{'|'.join(sorted(self.overloads, key=len, reverse=True))})")
+        self._overload = re.compile(
+            f"_(?:{'|'.join(sorted(self.overloads, key=len, reverse=True))})"
+        )
         self._canonical: dict[str, str] = {}
         self.carriers = frozenset(map(self.canonical, carriers))
         self.blanks = frozenset(map(self.canonical, blanks))

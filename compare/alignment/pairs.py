@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .facts import Array, Side, mixed
 from .gaps import ascending, common
+from .sides import Array, Side, mixed
 
 _DEPTHS = (1, 2, 4, 8)
 
 _CONES = "told apart by what is up to {} values before and after it"
-_FOLLOWED = "what its values come from or go to is matched"
+FOLLOWED = "what its values come from or go to is matched"
 _PLACE = "the only one of its kind between two matches"
 _PLACED = "told apart between two matches by what is before and after it"
 _BESIDE = "beside a match"
@@ -33,9 +33,11 @@ _NEAREST = "the nearest one of its kind that is left"
 LEFT = frozenset((_ALONE, _NEAREST))
 """Matches of what is left over."""
 
-ALIKE = {_PLACE: 1, _ORDER: 2, _BESIDE: 2, _CONES.format(1): 2, _CONES.format(2): 2}
-"""Matches where others of the kind could stand as well: how many values must agree for certainty,
-where both sides have equally many."""
+ALIKE = frozenset((_PLACE, _ORDER, _BESIDE, _CONES.format(1), _CONES.format(2)))
+"""Matches where others of the kind could stand as well."""
+
+FAR = frozenset((_CONES.format(4), _CONES.format(8)))
+"""Matches of what was told apart from all others by what is far around it."""
 
 
 class Group(NamedTuple):
@@ -65,7 +67,10 @@ class Pairs:
 
     def find(self) -> None:
         """Match all that can be matched one to one."""
-        for labels in ((self.mine.strict, self.golden.strict), (self.mine.loose, self.golden.loose)):
+        for labels in (
+            (self.mine.strict, self.golden.strict),
+            (self.mine.loose, self.golden.loose),
+        ):
             if self._left():
                 self._by(*labels)
         if self._left():
@@ -175,7 +180,7 @@ class Pairs:
             j = self._led_to(i, labels, others)
             if j < 0:
                 continue
-            self.match(i, j, _FOLLOWED)
+            self.match(i, j, FOLLOWED)
             for k in self._neighbours(i):
                 if self.partner[k] < 0 and k not in queued:
                     queued.add(k)

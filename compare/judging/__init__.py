@@ -3,6 +3,7 @@
 `judge` is the way in; docs/tolerance.md says what is allowed and why.
 """
 
+from . import words
 from .classes import Class, OpClass, class_of
 from .judge import Context, Row, judge
 from .numerics import Numerics, numerics_of

@@ -7,6 +7,7 @@ formula bounds as it goes (tracked.py), plus one rounding to each side's dtype.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,11 +17,16 @@ import numpy as np
 from . import movement, pointwise, products, reductions  # noqa: F401  they enter their formulas
 from .classes import Class, OpClass
 from .numerics import Numerics, internal, is_rounded, largest, rounding, smallest
+from .norms import sizes
 from .operands import FORMULAS, Missing, Operands
-from .tracked import Tracked
+from .parts import cut_of, sliced, slices, some
+from .tracked import C, Tracked
 
 BLOCK = 1 << 20
-"""Elements of a pointwise op that are judged at a time."""
+"""Elements of a result that are judged at a time, where it can be cut."""
+
+BUDGET = 1 << 32
+"""Multiplications of one product from which on only some of its rows are computed."""
 
 _UNDERFLOWS = 8
 """Smallest numbers of a dtype that may be lost on the way where every step is rounded to it."""
@@ -152,11 +158,28 @@ def _of_list(call: Call, member: int) -> Call:
 def _blocks(
     op: OpClass, output: str, pair: Pair, mine: Call, golden: Call
 ) -> Iterator[tuple[Pair, Call, Call]]:
+    """The op in parts that memory can hold; of a product that costs much, some of its parts."""
     shape, size = pair.mine.shape, pair.mine.size
-    sides = [(c, _operands(op, output, c)) for c in (mine, golden)]
-    fits = all(_broadcasts(a.shape, shape) for _, arrays in sides for a in arrays.values())
-    pointwise_ = op.kind in (Class.POINTWISE, Class.EXACT) and op.base not in _WHOLE
-    if size <= BLOCK or not (pointwise_ and fits and output.partition("/")[0] in ("result", "self", "out")):  # fmt: skip
+    name = "result" if output in ("self", "out") else output
+    cut = cut_of(op.base, name, golden.values, shape)
+    if cut is not None and size:
+        length, cost = shape[cut.axis], _cost(op, golden, size)
+        step = max(1, min(length, length * BLOCK // max(size, 1)))
+        wanted = length * BUDGET // cost if cut.many and cost > BUDGET else length
+        step = max(1, min(step, wanted // 8 or 1))
+        for at in some(length, step, wanted, lambda: _suspicion(pair, cut.axis)):
+            index = (slice(None),) * cut.axis + (at,)
+            calls = [c._replace(arrays=sliced(cut, c.arrays, length, at)) for c in (mine, golden)]
+            yield Pair(pair.mine[index], pair.golden[index], pair.dtypes), *calls
+        return
+    sides = [(c, _operands(output, c)) for c in (mine, golden)]
+    elementwise = op.kind in (Class.POINTWISE, Class.EXACT) and op.base not in _WHOLE
+    if elementwise and output.partition("/")[0] in ("result", "self", "out"):
+        if not all(_broadcasts(a.shape, shape) for _, arrays in sides for a in arrays.values()):
+            raise ValueError("these operands do not give that result")
+    else:
+        elementwise = False
+    if size <= BLOCK or not elementwise:
         yield pair, mine, golden
         return
     flat = [
@@ -164,8 +187,7 @@ def _blocks(
         for _, arrays in sides
     ]
     results = pair.mine.reshape(-1), pair.golden.reshape(-1)
-    for start in range(0, size, BLOCK):
-        at = slice(start, start + BLOCK)
+    for at in slices(size, BLOCK):
         calls = [
             c._replace(arrays={k: a if a.ndim == 0 else a[at] for k, a in arrays.items()})
             for (c, _), arrays in zip(sides, flat, strict=True)
@@ -173,7 +195,64 @@ def _blocks(
         yield Pair(results[0][at], results[1][at], pair.dtypes), *calls
 
 
-def _operands(op: OpClass, output: str, call: Call) -> dict[str, np.ndarray]:
+def _cost(op: OpClass, call: Call, size: int) -> int:
+    """Multiplications of a product, about: each element of the output is a sum as long as the
+    largest input is for each element of the output's other factor."""
+    if op.kind is not Class.PRODUCT:
+        return size
+    counts = sorted((a.size for a in call.arrays.values()), reverse=True)
+    if len(counts) < 2:
+        return size
+    return int(math.sqrt(counts[0] * counts[1] * size))
+
+
+def _suspicion(pair: Pair, axis: int) -> np.ndarray:
+    """How far apart the two results are by place along an axis, relative to their size there."""
+    a, b = (np.moveaxis(side, axis, 0) for side in (pair.mine, pair.golden))
+    found = np.zeros(a.shape[0])
+    for i in range(a.shape[0]):
+        apart = np.abs(a[i].astype(np.float64) - b[i])
+        size = float(np.sqrt(np.mean(np.square(np.abs(b[i].astype(np.float64))))))
+        found[i] = np.nan_to_num(float(apart.max(initial=0.0)) / (size or 1.0), nan=np.inf)
+    return found
+
+
+def by_norms(op: OpClass, output: str, pair: Pair, call: Call) -> Found | None:
+    """A product on equal inputs held against its operands' norms; None where that is not enough to
+    call it rounding, or not known."""
+    with np.errstate(all="ignore"):
+        try:
+            least = sizes(op.base, output, call.arrays, call.values)
+        except (KeyError, ValueError, TypeError, IndexError):
+            return None
+        if least is None:
+            return None
+        found = Found()
+        for at in slices(pair.mine.shape[0] if pair.mine.ndim else 1, _rows_of(pair)):
+            a, b = (side[at].astype(np.float64) for side in (pair.mine, pair.golden))
+            size = least[at] if least.ndim == a.ndim and least.shape[0] == pair.mine.shape[0] else least  # fmt: skip
+            allowed = sum(
+                C / 2 * size * internal(dtype, call.numerics)
+                + np.abs(b) * rounding(dtype)
+                + smallest(dtype)
+                for dtype in pair.dtypes
+            )
+            apart = np.abs(a - b)
+            if not np.isfinite(apart).all():
+                return None
+            share = apart / allowed
+            worst = int(np.argmax(share))
+            top = float(share.reshape(-1)[worst])
+            found.merge(Found(top, top, float(apart.flat[worst]),
+                              float(np.broadcast_to(allowed, a.shape).flat[worst]), size=a.size))  # fmt: skip
+        return found if found.left <= 1 else None
+
+
+def _rows_of(pair: Pair) -> int:
+    return max(1, BLOCK * (pair.mine.shape[0] if pair.mine.ndim else 1) // max(1, pair.mine.size))
+
+
+def _operands(output: str, call: Call) -> dict[str, np.ndarray]:
     """The arrays that matter for one output."""
     member = _member(output)
     if member is None or "/" not in output:
@@ -284,4 +363,3 @@ def _odd(
     found.handed, found.nonfinite = int(handed.sum()), int((rest & ~handed).sum())
 
 
-__all__ = ["Call", "Found", "Missing", "Pair", "compare", "has_formula", "measure", "predict"]

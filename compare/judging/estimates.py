@@ -42,9 +42,7 @@ def distance(mine: np.ndarray, golden: np.ndarray) -> float:
     return total / size if size and math.isfinite(total) else math.inf
 
 
-def inputs_distance(
-    mine: Mapping[str, np.ndarray], golden: Mapping[str, np.ndarray]
-) -> float:
+def inputs_distance(mine: Mapping[str, np.ndarray], golden: Mapping[str, np.ndarray]) -> float:
     """The greatest relative distance of any input; infinite where an input is on one side only or
     of another shape."""
     if mine.keys() != golden.keys():

@@ -20,7 +20,7 @@ from dumper.stored import Argument, Tensor
 
 from ..metrics import Metrics
 from . import estimates, words
-from .bounds import Call, Found, Missing, Pair, has_formula, measure
+from .bounds import Call, Found, Missing, Pair, by_norms, has_formula, measure
 from .classes import Class, OpClass, class_of
 from .numerics import Numerics, is_rounded, rounding
 from .verdict import Kind, Verdict
@@ -152,6 +152,9 @@ def _by_inputs(row: Row, op: OpClass, context: Context, dtypes: tuple[str, str])
         mine = _call(record, row.mine.name, context, context.mine)
     if op.kind in _EXACT and not has_formula(op):
         return _exact(pair, mine, golden, equal)
+    near = by_norms(op, row.mine.name, pair, golden) if equal and _plain(context) else None
+    if near is not None:
+        return words.near(near, op, golden, dtypes)
     try:
         if not has_formula(op):
             raise Missing(op.base)
@@ -159,6 +162,11 @@ def _by_inputs(row: Row, op: OpClass, context: Context, dtypes: tuple[str, str])
     except (KeyError, NotImplementedError, ValueError, IndexError, TypeError, AttributeError):
         return _estimate(pair, mine, golden, op, equal)
     return words.of(found, op, row, (mine, golden), equal)
+
+
+def _plain(context: Context) -> bool:
+    """Whether both sides compute in the same arithmetic, by what is known."""
+    return not context.mine.modes and not context.golden.modes
 
 
 def _within_ulps(row: Row, op: OpClass, dtypes: tuple[str, str]) -> bool:

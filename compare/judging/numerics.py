@@ -23,7 +23,8 @@ class Numerics(NamedTuple):
     accumulate: dtype in which 16-bit operands are added up. saturates: what overflows is the
     dtype's largest number and NaN is 0. narrow_steps: what is computed between the inputs and the
     result of an op on 16-bit tensors is rounded to their dtype at every step, sums in matrix
-    products aside. known_wrong: what is known against results of this side.
+    products aside. split: 16-bit dtypes in which products of such operands may keep partial sums of
+    a few parts of K. known_wrong: what is known against results of this side.
     """
 
     matrix: str = KEPT
@@ -31,6 +32,7 @@ class Numerics(NamedTuple):
     accumulate: str = "float32"
     saturates: bool = False
     narrow_steps: bool = True
+    split: tuple[str, ...] = ()
     known_wrong: str | None = None
 
     @property
@@ -40,6 +42,8 @@ class Numerics(NamedTuple):
                  (("matrix", self.matrix), ("convolution", self.convolution)) if to != KEPT]  # fmt: skip
         if self.accumulate != "float32":
             found.append(f"sums in {self.accumulate}")
+        if self.split:
+            found.append(f"partial sums in {' and '.join(self.split)}")
         return (*found, *(("saturation mode",) if self.saturates else ()))
 
 
@@ -163,8 +167,8 @@ def numerics_of(environment: Mapping[str, Any], device: int | None) -> Numerics:
     run on its CPU.
 
     An `npu` of type 910A or 310P rounds float32 operands of all products to half and saturates,
-    910B rounds those of convolutions to HF32 (the vendor's defaults). CUDA uses TF32 where its flags
-    allow it. Pointwise ops of some builds for CPUs of ARM return wrong elements (pytorch#75411): that
+    910B rounds those of convolutions to HF32 unless its flags say otherwise. CUDA uses TF32, and
+    adds up parts of 16-bit products in 16 bits, where its flags allow it. Pointwise ops of some builds for CPUs of ARM return wrong elements (pytorch#75411): that
     is said where a result does not follow from its inputs.
     """
     npu, cuda = environment.get("npu"), environment.get("cuda")
@@ -172,11 +176,17 @@ def numerics_of(environment: Mapping[str, Any], device: int | None) -> Numerics:
         name = str(npu.get("device"))
         if any(chip in name for chip in ("910A", "910ProA", "910PremiumA", "310P")):
             return Numerics(HALF, HALF, saturates=True)
-        return Numerics(convolution=HF32)
+        matrix = HF32 if npu.get("matmul_allow_hf32") else KEPT
+        return Numerics(matrix, KEPT if npu.get("conv_allow_hf32") is False else HF32)
     if device == _CUDA and isinstance(cuda, dict):
         matrix = KEPT if environment.get("matmul_precision") in (None, "highest") else TF32
         conv = TF32 if environment.get("cudnn_allow_tf32") else KEPT
-        return Numerics(matrix, conv, narrow_steps=False)
+        split = tuple(
+            dtype
+            for dtype, short in (("float16", "fp16"), ("bfloat16", "bf16"))
+            if environment.get(f"{short}_reduced_precision")
+        )
+        return Numerics(matrix, conv, narrow_steps=False, split=split)
     return Numerics(known_wrong=_known_wrong(environment) if device == _CPU else None)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .numerics import KEPT, Numerics, narrow, slack, step
+from .numerics import KEPT, Numerics, narrow, rounding, slack, step
 from .tracked import Tracked, bilinear
 
 Results = dict[str, Tracked] | Tracked
@@ -17,6 +17,10 @@ Formula = Callable[["Operands"], Results]
 
 FORMULAS: dict[str, Formula] = {}
 """By the op's name without overload and in-place mark."""
+
+
+_SPLITS = 8
+"""Parts of K whose sums a device may keep in 16 bits."""
 
 
 class Missing(KeyError):
@@ -94,24 +98,29 @@ class Operands:
     def product(
         self,
         f: Callable[[np.ndarray, np.ndarray], np.ndarray],
-        a: Tracked,
-        b: Tracked,
+        names: tuple[str, str],
+        operands: tuple[Tracked, Tracked],
         count: int,
         kind: str = "matrix",
-        narrows: bool = True,
         stores: int = 0,
     ) -> Tracked:
-        """A sum of products as this side's device computes it. narrows: operands are float32.
-        stores: as `bilinear` takes it."""
-        mode = self.numerics.matrix if kind == "matrix" else self.numerics.convolution
-        if mode == KEPT or not narrows:
-            return bilinear(f, a, b, count, stores=stores)
-        a, b = (Tracked(narrow(x.v, mode, self.numerics.saturates), x.w) for x in (a, b))
-        return bilinear(f, a, b, count, slack(mode) / 2.0**-24)
+        """A sum of `count` products as this side's device computes it.
 
-    def narrows(self, *names: str) -> bool:
-        """Whether these operands are of a dtype that products narrow."""
-        return all(self.dtypes.get(name) == "float32" for name in names)
+        names: of the operands in the call, for their dtypes. stores: how many times a partial sum
+        is kept in the operands' dtype where each step is rounded to it.
+        """
+        a, b = operands
+        mode = self.numerics.matrix if kind == "matrix" else self.numerics.convolution
+        known = {self.dtypes.get(name, "") for name in names}
+        if known == {"float32"} and mode != KEPT:
+            a, b = (Tracked(narrow(x.v, mode, self.numerics.saturates), x.w) for x in operands)
+            return bilinear(f, a, b, count, slack(mode) / rounding("float32"))
+        unit = max(step(dtype, self.numerics) for dtype in known)
+        narrow_sums = known & set(self.numerics.split)
+        if narrow_sums:
+            unit = max(rounding(dtype) for dtype in narrow_sums) / rounding("float32")
+            stores = max(stores, _SPLITS)
+        return bilinear(f, a, b, count, stores=stores, unit=unit)
 
 
 def wide(array: np.ndarray) -> np.ndarray:

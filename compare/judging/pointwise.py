@@ -329,4 +329,3 @@ def _joined(parts: list[Tracked]) -> Tracked:
     v = np.concatenate([p.v for p in parts], -1)
     w = np.concatenate([np.broadcast_to(p.w, p.v.shape) for p in parts], -1)
     return Tracked(v, w, max(p.r for p in parts))
-

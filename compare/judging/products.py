@@ -22,7 +22,7 @@ Product = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 def _matmul(c: Operands, a: str, b: str) -> Tracked:
     x, y = c[a], c[b]
-    return c.product(np.matmul, x, y, x.v.shape[-1], narrows=c.narrows(a, b))
+    return c.product(np.matmul, (a, b), (x, y), x.v.shape[-1])
 
 
 @formula("mm", "bmm", "matmul")
@@ -63,7 +63,7 @@ def _linear(c: Operands) -> Tracked:
     def f(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return a @ b.T
 
-    found = c.product(f, x, weight, x.v.shape[-1], narrows=c.narrows("input", "weight"))
+    found = c.product(f, ("input", "weight"), (x, weight), x.v.shape[-1])
     return found if bias is None else found + bias
 
 
@@ -78,9 +78,12 @@ class Geometry(NamedTuple):
     def places(self, kernel: tuple[int, ...], out: tuple[int, ...]) -> Iterator[tuple]:
         """Each place in the kernel with what it takes of the padded input, by output element."""
         for place in np.ndindex(*kernel):
-            yield place, tuple(
-                slice(i * d, i * d + (n - 1) * s + 1, s)
-                for i, d, n, s in zip(place, self.dilation, out, self.stride, strict=True)
+            yield (
+                place,
+                tuple(
+                    slice(i * d, i * d + (n - 1) * s + 1, s)
+                    for i, d, n, s in zip(place, self.dilation, out, self.stride, strict=True)
+                ),
             )
 
 
@@ -119,7 +122,9 @@ def convolve(x: np.ndarray, w: np.ndarray, g: Geometry, out: tuple[int, ...]) ->
     weights = w.reshape(g.groups, -1, *w.shape[1:])
     total = np.zeros((x.shape[0], g.groups, weights.shape[1], math.prod(out)), x.dtype)
     for place, at in g.places(kernel, out):
-        total += weights[(..., *place)] @ _grouped(padded[(slice(None), slice(None), *at)], g.groups)
+        total += weights[(..., *place)] @ _grouped(
+            padded[(slice(None), slice(None), *at)], g.groups
+        )
     return total.reshape(x.shape[0], w.shape[0], *out)
 
 
@@ -179,17 +184,17 @@ def _convolution(c: Operands) -> Tracked:
     if x.v.ndim == w.v.ndim - 1:
         x = x.reshape(1, *x.v.shape)
     taps = math.prod(w.v.shape[2:])
-    narrows = c.narrows("weight")
+    names = ("input" if "input" in c else "self", "weight")
     if c.value("transposed"):
         size = _transposed_out(c, g, x.v, w.v)
         count = taps * w.v.shape[0] // g.groups
         found = c.product(
-            lambda a, b: spread(a, b, g, size), x, w, count, "convolution", narrows, taps
+            lambda a, b: spread(a, b, g, size), names, (x, w), count, "convolution", taps
         )
     else:
         out, count = _out(g, x.v, w.v), taps * w.v.shape[1]
         found = c.product(
-            lambda a, b: convolve(a, b, g, out), x, w, count, "convolution", narrows, taps
+            lambda a, b: convolve(a, b, g, out), names, (x, w), count, "convolution", taps
         )
     bias = c.optional("bias")
     return found if bias is None else found + bias.reshape(1, -1, *[1] * (x.v.ndim - 2))
@@ -199,11 +204,11 @@ def _convolution(c: Operands) -> Tracked:
 def _convolution_backward(c: Operands) -> dict[str, Tracked]:
     d, x, w = c["grad_output"], c["input"], c["weight"]
     g = _geometry(c, x.v.ndim - 2)
-    kernel, narrows = w.v.shape[2:], c.narrows("grad_output", "input", "weight")
+    kernel = w.v.shape[2:]
     taps, mask, found = math.prod(kernel), c.value("output_mask", [True] * 3), {}
 
     def product(f: Product, a: Tracked, b: Tracked, count: int, stores: int) -> Tracked:
-        return c.product(f, a, b, count, "convolution", narrows, stores)
+        return c.product(f, ("grad_output", "weight"), (a, b), count, "convolution", stores)
 
     size = x.v.shape[2:]
     if c.value("transposed"):

@@ -236,7 +236,11 @@ def _batch_norm_backward(c: Operands) -> dict[str, Tracked]:
         into = (g - g.mean(axes, True) - xhat * (g * xhat).mean(axes, True)) * scale
     else:
         into = g * scale
-    return {"result0": into, "result1": (g * xhat).sum(axes, stored=True), "result2": g.sum(axes, stored=True)}
+    return {
+        "result0": into,
+        "result1": (g * xhat).sum(axes, stored=True),
+        "result2": g.sum(axes, stored=True),
+    }
 
 
 @formula("native_group_norm")
@@ -264,7 +268,11 @@ def _group_norm_backward(c: Operands) -> dict[str, Tracked]:
     into = _moment_backward(gw.reshape(n, groups, -1), xhat, rstd, 2).reshape(*shape)
     axes = tuple(a for a in range(len(shape)) if a != 1)
     full = xhat.reshape(*shape)
-    return {"result0": into, "result1": (g * full).sum(axes, stored=True), "result2": g.sum(axes, stored=True)}
+    return {
+        "result0": into,
+        "result1": (g * full).sum(axes, stored=True),
+        "result2": g.sum(axes, stored=True),
+    }
 
 
 def _reduced(c: Operands, loss: Tracked) -> Tracked:

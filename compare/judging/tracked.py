@@ -236,11 +236,12 @@ def bilinear(
     count: int,
     slack: float = 0.0,
     stores: int = 0,
+    unit: float = 1.0,
 ) -> Tracked:
     """A sum of `count` products of elements of a and b, as f computes it of plain arrays.
 
     slack: how far off operands may be, in units, beside what they bring along. stores: how many
-    times a partial sum is kept in the operands' dtype.
+    times a partial sum is kept with a rounding of `unit`.
     """
     a, b = tracked(a), tracked(b)
     v, r = f(a.v, b.v), max(a.r, b.r)
@@ -250,8 +251,8 @@ def bilinear(
     if count > 1:
         squares = f(np.square(x), np.square(y)).astype(np.float64)
         w = summed(v, size, squares, count)
-        if stores > 1 and r > 1:
-            w = w + r * walked(v, squares, stores)
+        if stores > 1 and unit > 1:
+            w = w + unit * walked(v, squares, stores)
     if slack:
         w = w + 2 * slack * size
     if not a.is_exact:

@@ -85,6 +85,12 @@ def within_ulps(m: Metrics, op: OpClass) -> Verdict:
     )
 
 
+def near(found: Found, op: OpClass, call: Call, dtypes: tuple[str, str]) -> Verdict:
+    """A product on equal inputs, apart by less than its operands' norms allow."""
+    why = f"{_length(op, call)}{_both(dtypes)}{_inputs(call)}; less than |a| |b| / 3 allows"
+    return _numbers(Verdict(Kind.ROUNDING, "within_norms", why), found)
+
+
 def not_exact(pair: Pair) -> Verdict:
     """An op that rounds nothing, on equal inputs."""
     unlike = int(np.count_nonzero(pair.mine != pair.golden))
@@ -99,7 +105,9 @@ def not_exact(pair: Pair) -> Verdict:
 
 def moved(actual: float, given: float) -> Verdict:
     """An op that moves elements, whose inputs differ."""
-    kind, code = (Kind.INHERITED, "moved") if actual <= given else (Kind.DIFFERS, "beyond_inherited")
+    kind, code = (
+        (Kind.INHERITED, "moved") if actual <= given else (Kind.DIFFERS, "beyond_inherited")
+    )
     return Verdict(
         kind,
         code,
@@ -144,7 +152,10 @@ def estimated(apart: float, given: float, condition: float, found: Found) -> Ver
 def weakly(found: Found) -> Verdict:
     """Without inputs, close enough for any op."""
     verdict = Verdict(
-        Kind.ROUNDING, "within_weak", "close, by a rule that does not know the op's inputs", weak=True
+        Kind.ROUNDING,
+        "within_weak",
+        "close, by a rule that does not know the op's inputs",
+        weak=True,
     )
     return _numbers(verdict, found)
 
@@ -173,7 +184,9 @@ def of(found: Found, op: OpClass, row: Row, calls: tuple[Call, Call], equal: boo
         reason = f"{found.ranged} of {found.size} elements are beyond the range of one side's dtype"
         return _numbers(Verdict(Kind.NOT_COMPARABLE, "dtype_range", f"{reason}; {why}"), found)
     if found.handed:
-        reason = f"{found.handed} of {found.size} elements are NaN or infinite because of the inputs"
+        reason = (
+            f"{found.handed} of {found.size} elements are NaN or infinite because of the inputs"
+        )
         return _numbers(Verdict(Kind.INHERITED, "nonfinite_inputs", reason), found)
     if found.own <= 1:
         return _numbers(Verdict(Kind.ROUNDING, "within_rounding", why), found)
@@ -191,12 +204,12 @@ _CAUSES = {
 }
 
 
-def _too_far(
-    found: Found, op: OpClass, calls: tuple[Call, Call], equal: bool, why: str
-) -> Verdict:
+def _too_far(found: Found, op: OpClass, calls: tuple[Call, Call], equal: bool, why: str) -> Verdict:
     who = [name for name in ("mine", "golden") if getattr(found, name) > 1]
     culprit = who[0] if len(who) == 1 else "both" if who else None
-    wrong = calls[culprit == "golden"].numerics.known_wrong if culprit in ("mine", "golden") else None
+    wrong = (
+        calls[culprit == "golden"].numerics.known_wrong if culprit in ("mine", "golden") else None
+    )
     if wrong:
         return Verdict(Kind.NOT_COMPARABLE, "known_wrong", f"{culprit}: {wrong}", culprit=culprit)
     if equal and op.kind in (Class.MOVEMENT, Class.EXACT):
@@ -216,9 +229,7 @@ def _too_far(
 
 
 def _numbers(verdict: Verdict, found: Found) -> Verdict:
-    return replace(
-        verdict, allowed=found.allowed, actual=found.actual, margin=_finite(found.left)
-    )
+    return replace(verdict, allowed=found.allowed, actual=found.actual, margin=_finite(found.left))
 
 
 def _finite(value: float) -> float:

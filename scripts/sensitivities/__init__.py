@@ -1,0 +1,1 @@
+"""The measurements of scripts/sensitivity: false alarms, planted errors, planted faults."""
