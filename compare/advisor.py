@@ -81,7 +81,7 @@ class Advisor:
         consistency = "Global Consistency"
         start, first, odd = summary.start, summary.first, summary.odd
         if self._wants_overflow and self._overflow:
-            return self._overflowed(self._overflow, first, gap)
+            return self._overflowed(self._overflow, odd, gap)
         if not summary.compared:
             text = "Nothing was compared: no tensor of my dump was measured against one of golden."
             if odd is not None:
@@ -92,32 +92,32 @@ class Advisor:
             row = unlike and unlike.first
             what = f"an input from outside: {_said(row)}" if row else f"{start.flags[0].name}"
             text = f"The two runs did not start equal, first {what}. What follows inherits it."
+            if first is not None:
+                text += f" An output differs beyond that: {_said(first)}; {first.verdict.reason}."
             index = str(row.index) if row else _NOTHING
             return Advice("Input Inconsistent", index, text + self._size(summary) + gap)
         if first is not None:
             text = f"This output differs beyond rounding: {_said(first)}; {first.verdict.reason}."
             text += " Look at this op first."
+            if odd is not first:
+                text += f" Before it, another row is not as in golden: {_said(odd)}."
             return Advice(consistency, str(first.index), text + self._size(summary) + gap)
         if odd is not None:
             text = f"No op is shown to be at fault. The first row with a finding is {_said(odd)}."
             return Advice(consistency, str(odd.index), text + self._size(summary) + gap)
-        equal = summary.verdicts[Kind.SAME]
-        text = f"Of {summary.compared} compared tensors {equal} are equal to golden"
-        inherited = summary.verdicts[Kind.INHERITED]
-        text += f", {inherited} differ by what their inputs do," if inherited else ""
-        text += " and the others by rounding." if equal < summary.compared else "."
+        text = _explained(summary)
         aside = summary.rows - summary.compared
         if aside:
             text += f" {aside} more have no values to compare."
         return Advice(consistency, _NOTHING, text + gap)
 
-    def _overflowed(self, row: Row, first: Row | None, gap: str) -> Advice:
+    def _overflowed(self, row: Row, odd: Row | None, gap: str) -> Advice:
         text = (
             f"This float16 tensor reaches {number(row.metrics.reach[0])} in my dump and "
             f"{number(row.metrics.reach[1])} in golden; float16 ends at 65504: {_place(row)}."
         )
-        if first is not None and first is not row:
-            text += f" The first row that is not as in golden is {_said(first)}."
+        if odd is not None and odd is not row and odd.index <= row.index:
+            text += f" The first row that is not as in golden is {_said(odd)}."
         return Advice("FP16 Overflow", str(row.index), text + gap)
 
     def _size(self, summary: Summary) -> str:
@@ -141,6 +141,21 @@ def write_advice(advice: Advice, folder: Path) -> Path:
     with replacing(path) as file:
         file.write("".join(f"{line}\n" for line in advice.lines).encode("utf-8", "replace"))
     return path
+
+
+def _explained(summary: Summary) -> str:
+    """What there is to say where no op is at fault."""
+    verdicts, compared = summary.verdicts, summary.compared
+    found = [
+        (verdicts[Kind.ROUNDING], "by rounding"),
+        (verdicts[Kind.INHERITED], "by what their inputs do"),
+    ]
+    rest = compared - verdicts[Kind.SAME] - sum(count for count, _ in found)
+    found.append((rest, "by what is not meant to agree"))
+    if verdicts[Kind.SAME] == compared:
+        return f"All {compared} compared tensors are equal to golden."
+    parts = ", ".join(f"{count} differ {why}" for count, why in found if count)
+    return f"Of {compared} compared tensors {verdicts[Kind.SAME]} are equal to golden, {parts}."
 
 
 def _place(row: Row) -> str:

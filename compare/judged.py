@@ -19,6 +19,8 @@ from .comparing import Known
 from .judging import Class, Context, Kind, Numerics, Verdict, class_of, judge, numerics_of, words
 from .judging import Row as Judged
 from .judging.boundary import judge_boundary
+from .judging.by_numbers import judge_numbers
+from .judging.classes import OpClass
 from .kinds import comparable
 from .row import Row, Status
 
@@ -121,11 +123,37 @@ def _of_values(
     one = Judged(found.record, found.partner, found.side, found.mine, found.golden, row.metrics)
     if found.record.phase in VALUES and _is_made(found, known):
         return MADE
-    if found.match is None or found.match.kind == "op":
-        return judge(one, known.context)
-    entering = [
+    if found.match is not None and found.match.kind != "op":
+        return judge_boundary(one, _entering(rows), found.match, known.context)
+    if found.side == "output" and found.record.phase not in VALUES:
+        op = class_of(found.record.ir)
+        has_inputs = _has_inputs(found.partner) and (known.context.fed or _has_inputs(found.record))
+        if op.by_default or not has_inputs:
+            return _by_numbers(one, op, rows, has_inputs, known.context.fed)
+    return judge(one, known.context)
+
+
+def _has_inputs(record: Record) -> bool:
+    """Whether all that an op was given is in the file."""
+    return record.has_inputs and not any(key.startswith("input/") for key in record.entry.stubs)
+
+
+def _by_numbers(
+    one: Judged, op: OpClass, rows: Sequence[tuple[Pair, Row]], has_inputs: bool, fed: bool
+) -> Verdict:
+    """The verdict of an op that no formula is known of, or whose inputs are not in the file."""
+    inputs = [each for _, each in rows if each.side == "input"]
+    equal = fed or (has_inputs and all(each.verdict.kind is Kind.SAME for each in inputs))
+    given = max(_entering(rows), default=0.0) if has_inputs or fed else None
+    dtypes = one.mine.dtype, one.golden.dtype
+    found = judge_numbers(one.metrics, dtypes, op, equal, given)
+    return found.marked(low_evidence=one.metrics.size == 1, by_default=op.by_default)
+
+
+def _entering(rows: Iterable[tuple[Pair, Row]]) -> list[float]:
+    """How far each input is apart, relatively."""
+    return [
         each.metrics.relative_euclidean
         for _, each in rows
         if each.side == "input" and each.metrics is not None
     ]
-    return judge_boundary(one, entering, found.match, known.context)

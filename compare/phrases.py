@@ -6,14 +6,23 @@ takes them by name, so that another language may order them otherwise.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .judging.verdict import Verdict
+
 LANGUAGES = ("en", "zh")
 
 _PHRASES = {
     "my dump": ("my dump", "待比对"),
     "golden": ("golden", "标杆"),
     "file": (
-        "{path} ({device}, {records} records{mode})",
-        "{path}（{device}，{records} 条记录{mode}）",
+        "{path} ({device}, {count} records{mode})",
+        "{path}（{device}，{count} 条记录{mode}）",
+    ),
+    "one file": (
+        "{path} ({device}, 1 record{mode})",
+        "{path}（{device}，1 条记录{mode}）",
     ),
     "load mode": (", load mode", "，load 模式"),
     "started equal": (
@@ -29,12 +38,12 @@ _PHRASES = {
         "无法判断起点是否一致：{why}",
     ),
     "start in load mode": (
-        "in load mode every op ran on golden's inputs",
-        "load 模式下每个算子都用标杆的输入",
+        "in load mode every op ran on the recorded inputs",
+        "load 模式下每个算子都用记录的输入",
     ),
     "start not recorded": (
-        "no value that came from outside is in both files",
-        "两个文件中没有共同的外部输入",
+        "the files do not say which values came from outside",
+        "文件没有说明哪些值来自外部",
     ),
     "leaves equal": ("{count} {kind}", "{count} 个{kind}"),
     "leaves differ": (
@@ -45,6 +54,9 @@ _PHRASES = {
     "batch": ("inputs", "输入"),
     "weights": ("weights", "权重"),
     "optimizer_state": ("optimizer states", "优化器状态"),
+    "one batch": ("input", "输入"),
+    "one weights": ("weight", "权重"),
+    "one optimizer_state": ("optimizer state", "优化器状态"),
     "flag differs": ("{name} {mine} against {golden}", "{name} {mine} 对 {golden}"),
     "loss scale": (
         "different loss scale {ratio}, divided out",
@@ -70,12 +82,20 @@ _PHRASES = {
         "没有算子出错：舍入以外的差异都来自输入",
     ),
     "unread": (
-        "{what}, but {count} parts of the files could not be read",
-        "{what}，但文件中有 {count} 处无法读取",
+        "no op is shown to be at fault, but {count} parts of the files could not be read",
+        "没有发现出错的算子，但文件中有 {count} 处无法读取",
+    ),
+    "one unread": (
+        "no op is shown to be at fault, but 1 part of the files could not be read",
+        "没有发现出错的算子，但文件中有 1 处无法读取",
     ),
     "first difference": (
         "first difference: {place}\n  {arg}: {reason}",
         "第一处差异：{place}\n  {arg}：{reason}",
+    ),
+    "before it": (
+        "before it {path} is not as in golden: {why}",
+        "在此之前 {path} 已与标杆不同：{why}",
     ),
     "not comparable first": (
         "nothing that was compared differs beyond rounding, but {count} could not be compared, "
@@ -83,17 +103,25 @@ _PHRASES = {
         "已比对的内容除舍入外没有差异，但有 {count} 个无法比对，第一个是 {path}：{why}",
     ),
     "unexplained": (
-        "{count} differ, and the files do not tell whether an op or its inputs are the cause",
-        "{count} 个不同，但文件不足以判断原因在算子还是在输入",
+        "{count} differ, and the files do not tell whether an op or its inputs are the cause, "
+        "first {path}: {why}",
+        "{count} 个不同，但文件不足以判断原因在算子还是在输入，第一个是 {path}：{why}",
+    ),
+    "one unexplained": (
+        "1 differs, and the files do not tell whether an op or its inputs are the cause: "
+        "{path}: {why}",
+        "1 个不同，但文件不足以判断原因在算子还是在输入：{path}：{why}",
     ),
     "only weak": (
         "{count} differ, all of one element each, which is too little to name a cause",
         "{count} 个不同，但都只有一个元素，不足以断定原因",
     ),
-    "place": (
-        "{call} ({phase}), op {op}, seqid {seqid}",
-        "{call}（{phase}），算子 {op}，seqid {seqid}",
+    "one only weak": (
+        "1 differs, of one element, which is too little to name a cause",
+        "1 个不同，但只有一个元素，不足以断定原因",
     ),
+    "in call": ("{call} ({phase}), ", "{call}（{phase}），"),
+    "place": ("op {op}, seqid {seqid}", "算子 {op}，seqid {seqid}"),
     "in module": (", module {module}", "，模块 {module}"),
     "at source": (", {source}", "，{source}"),
     "the model": ("the model itself", "模型本身"),
@@ -102,6 +130,10 @@ _PHRASES = {
     "again": (
         "{count} more have the same numbers as one of these",
         "另有 {count} 行与其中某行数值相同",
+    ),
+    "one again": (
+        "1 more has the same numbers as one of these",
+        "另有 1 行与其中某行数值相同",
     ),
     "unpaired": ("without partner: {what}", "没有对应项：{what}"),
     "next": ("what to do next: {what}", "下一步：{what}"),
@@ -114,13 +146,27 @@ _PHRASES = {
         "让两次运行起点一致（相同的权重、数据和开关），重新 dump",
     ),
     "next load": (
-        "feed golden's inputs to each op of mine: use_load=True, load_file_path={golden}",
-        "把标杆的输入逐个喂给待比对的算子：use_load=True, load_file_path={golden}",
+        "feed golden's inputs to each op of mine: use_load=True, load_file_path={golden!r}",
+        "把标杆的输入逐个喂给待比对的算子：use_load=True, load_file_path={golden!r}",
     ),
     "next nothing": (
         "the ops of this step agree; look at data, seeds and what runs outside of the dump",
         "这一步的算子一致；请检查数据、随机种子以及 dump 之外的代码",
     ),
+    "comma": (", ", "，"),
+    "semicolon": ("; ", "；"),
+    # why a row is judged as it is; English has the verdict's own words
+    "why": ("{reason}", "{code}；误差 {actual}，允许 {allowed}，倍数 {margin}{culprit}"),
+    "culprit mine": ("", "；待比对一侧与其输入不符"),
+    "culprit golden": ("", "；标杆一侧与其输入不符"),
+    "culprit both": ("", "；两侧都与各自的输入不符"),
+    "beyond_rounding": ("", "输入相同，超出舍入所能解释的范围"),
+    "beyond_inherited": ("", "超出舍入和输入差异所能解释的范围"),
+    "beyond_default": ("", "输入相同，超出缺省允许范围（该算子没有专门规则）"),
+    "beyond_boundary": ("", "在调用边界处超出其输入差异所能解释的范围"),
+    "not_exact": ("", "输入相同，该算子不做舍入，但结果不同"),
+    "nonfinite": ("", "只有一侧出现 NaN 或无穷"),
+    "values_differ": ("", "数值不同"),
     # the columns of the table
     "seqid": ("seqid", "seqid"),
     "tensor": ("tensor", "张量"),
@@ -147,6 +193,25 @@ def speak(language: str) -> None:
     _spoken = LANGUAGES.index(language)
 
 
+def why(verdict: Verdict) -> str:
+    """Why a row is judged as it is, for people."""
+    if not _spoken or verdict.code not in _PHRASES:
+        return verdict.reason
+    numbers = {
+        name: "-" if value is None else f"{value:.3g}"
+        for name in ("actual", "allowed", "margin")
+        for value in [getattr(verdict, name)]
+    }
+    culprit = phrase(f"culprit {verdict.culprit}") if verdict.culprit else ""
+    return phrase("why", reason="", code=phrase(verdict.code), culprit=culprit, **numbers)
+
+
 def phrase(name: str, /, **values: object) -> str:
-    """The phrase of this name in the chosen language, its places filled."""
+    """The phrase of this name in the chosen language, its places filled.
+
+    Where `count` is 1, the phrase is the one of that name that begins with `one`, if there is one.
+    """
+    one = f"one {name}"
+    if values.get("count") == 1 and one in _PHRASES:
+        name = one
     return _PHRASES[name][_spoken].format(**values)

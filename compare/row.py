@@ -29,7 +29,7 @@ MEASURED = (Status.EQUAL, Status.ALIKE, Status.DIFFERS)
 """Of rows that have numbers."""
 
 
-_BY_STATUS = {
+BY_STATUS = {
     Status.EQUAL: Verdict(Kind.SAME, "bit_equal", ""),
     Status.ALIKE: Verdict(Kind.SAME, "equal_in_value", ""),
     Status.DIFFERS: Verdict(Kind.DIFFERS, "values_differ", "the values differ"),
@@ -72,4 +72,4 @@ class Row:
     @property
     def verdict(self) -> Verdict:
         """What the row comes to."""
-        return self.judged or _BY_STATUS[self.status]
+        return self.judged or BY_STATUS[self.status]

@@ -18,7 +18,7 @@ from dumper.errors import DumpError
 from .columns import Place
 from .judging.verdict import Kind, Verdict
 from .metrics import Metrics, Ulp, Worst
-from .row import MEASURED, Row, Status
+from .row import BY_STATUS, MEASURED, Row, Status
 
 _ROW = (
     '{"row":%d,"index":%d,"op":%s,"side":%s,"record_path":%s,"my_path":%s,"golden_path":%s,'
@@ -186,11 +186,12 @@ def _element(value: bool | int | float | complex) -> str:
 def _row_of(value: dict[str, Any]) -> Numbered:
     names = ("op", "side", "record_path", "my_path", "golden_path", "dtype")
     shape, m = value["shape"], value["metrics"]
+    status, verdict = Status(value["status"]), _as_verdict(value["verdict"])
     row = Row(
         _as_count(value["index"]),
         *(_as_text(value[name]) for name in names),
         None if shape is None else tuple(map(_as_size, _as_list(shape))),
-        Status(value["status"]),
+        status,
         None if m is None else _as_metrics(m),
         tuple(map(_as_word, _as_list(value["reasons"]))),
         _as_text(value["phase"]),
@@ -198,7 +199,7 @@ def _row_of(value: dict[str, Any]) -> Numbered:
         _as_text(value["leaf"]),
         _as_text(value["match"]),
         _as_truth(value["low_confidence"]),
-        _as_verdict(value["verdict"]),
+        None if verdict == BY_STATUS[status] else verdict,
     )
     if (row.status in MEASURED) is (m is None):
         raise ValueError(f"metrics and status {row.status.value!r}")

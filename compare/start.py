@@ -1,8 +1,10 @@
 """Did both runs start equal? What came from outside of the steps, and flags that change numbers.
 
 A leaf is a value that no recorded op made: a batch, a parameter, a buffer, an optimizer's state.
-What differs there is inherited by all that follows, so it is said first. A constant ratio over the
-backward rows is a different loss scale, and no difference (loss_scale.py).
+What differs there is inherited by all that follows, so it is said first. A file without an index
+does not say what a leaf is; there an input that differs before any output does came from outside.
+A constant ratio over the backward rows is a different loss scale, and no difference
+(loss_scale.py).
 """
 
 from __future__ import annotations
@@ -53,6 +55,19 @@ class Leaves:
     differ: int = 0
     first: Row | None = None
     first_number: int | None = None
+    named: dict[str, bool] = field(default_factory=dict)
+    """Whether one differs, by name: a parameter that is used in parts has a row for each."""
+
+    def add(self, row: Row, number: int) -> None:
+        """Take the row of a leaf, by its number in the csv."""
+        differs = row.status not in _AS_IN_GOLDEN
+        was = self.named.get(row.leaf)
+        self.compared += was is None
+        self.differ += differs and not was
+        if row.leaf:
+            self.named[row.leaf] = differs or bool(was)
+        if differs and self.first is None:
+            self.first, self.first_number = row, number
 
 
 @dataclass
@@ -62,18 +77,25 @@ class Start:
     flags: tuple[Flag, ...] = ()
     scale: LossScale | None = None
     leaves: dict[str, Leaves] = field(default_factory=lambda: {kind: Leaves() for kind in KINDS})
+    _apart: bool = False
+    """Whether any value differed so far."""
 
     def add(self, row: Row, number: int) -> None:
-        """Take a row, by its number in the csv; only leaves count."""
+        """Take the next row, by its number in the csv; only leaves count."""
         kind = kind_of(row)
-        if kind is None:
+        if row.status is Status.DIFFERS:
+            if row.phase is None and row.side == "input" and not self._apart:  # of an old file
+                kind = kind or BATCH
+            self._apart = True
+        if kind is None or self._is_scale(row):
             return
-        found = self.leaves[kind]
-        found.compared += 1
-        if row.status not in _AS_IN_GOLDEN:
-            found.differ += 1
-            if found.first is None:
-                found.first, found.first_number = row, number
+        self.leaves[kind].add(row, number)
+
+    def _is_scale(self, row: Row) -> bool:
+        """Whether a row is of the loss scales, which are no part of a batch."""
+        if self.scale is None or row.metrics is None or row.metrics.size != 1:
+            return False
+        return self.scale.is_of(row.metrics.reach)
 
     @property
     def compared(self) -> int:

@@ -65,7 +65,7 @@ class Summary:
     """The first output that differs beyond what rounding and its inputs explain."""
     first_place: Place = NOWHERE
     odd: Row | None = None
-    """The first row of any that is not as in golden, or has nothing there to be set against."""
+    """The first row of those, or that differs unexplained: where it first goes apart."""
     _first_number: int | None = None
     _worst: list[_Bad] = field(default_factory=list)
     _again: Counter[int] = field(default_factory=Counter)
@@ -89,7 +89,9 @@ class Summary:
             if verdict.kind is Kind.DIFFERS and not verdict.low_evidence and self.first is None:
                 self.first, self.first_place, self._first_number = row, place, self.rows
         if row.status is Status.DIFFERS:
-            self.unexplained += verdict.kind is Kind.CANNOT_TELL
+            if verdict.kind is Kind.CANNOT_TELL:
+                self.unexplained += 1
+                self.odd = self.odd or row
             self._rank(row)
 
     def _rank(self, row: Row) -> None:
@@ -121,11 +123,16 @@ class Summary:
         return sum(self.counts[status] for status in MEASURED)
 
     @property
+    def paired(self) -> int:
+        """How many rows have something on both sides, whether it was measured or not."""
+        return self.rows - self.counts[Status.UNPAIRED]
+
+    @property
     def nothing_wrong(self) -> bool:
         """Whether there was something to compare, both runs started equal, and nothing differs
         beyond what explains it."""
         wrong = self.wrong + self.unexplained
-        return self.rows > 0 and not wrong and self.start.equal is not False
+        return self.paired > 0 and not wrong and self.start.equal is not False
 
     @property
     def worst(self) -> list[Row]:

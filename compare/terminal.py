@@ -9,9 +9,11 @@ All of it is said of a result, so that one that is read again says the same.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 
+from rich.cells import set_cell_size
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -22,7 +24,7 @@ from dumper.layout import DEVICE_NAMES
 from .columns import element, number, shape_text
 from .judging.verdict import Kind
 from .origin import Gap, Origin
-from .phrases import phrase
+from .phrases import phrase, why
 from .progress import console, show_table
 from .row import Row
 from .start import KINDS, WEIGHTS
@@ -42,9 +44,9 @@ def show_summary(mine: Origin, golden: Origin, summary: Summary) -> None:
         mode = phrase("load mode") if origin.load_mode else ""
         what = phrase(
             "file", path=printable(origin.path), device=device_name(origin.device),
-            records=origin.records, mode=mode,
+            count=origin.records, mode=mode,
         )  # fmt: skip
-        say(f"{phrase(title):8}  {what}")
+        say(f"{set_cell_size(phrase(title), 8)}  {what}")
     for line in answer(mine, golden, summary):
         say(line)
     if summary.worst:
@@ -58,7 +60,7 @@ def show_summary(mine: Origin, golden: Origin, summary: Summary) -> None:
 
 def answer(mine: Origin, golden: Origin, summary: Summary) -> Iterator[str]:
     """The lines before the table."""
-    if not summary.rows:
+    if not summary.paired:
         yield phrase("nothing compared")
         return
     yield from _start(mine.load_mode or golden.load_mode, summary)
@@ -67,7 +69,7 @@ def answer(mine: Origin, golden: Origin, summary: Summary) -> Iterator[str]:
     if summary.by_default:
         part = f"{summary.by_default / summary.judged:.1%}"
         yield phrase("by default", count=summary.by_default, judged=summary.judged, share=part)
-    yield _first(mine, golden, summary)
+    yield from _first(mine, golden, summary)
 
 
 def _start(loaded: bool, summary: Summary) -> Iterator[str]:
@@ -91,11 +93,13 @@ def _start(loaded: bool, summary: Summary) -> Iterator[str]:
             phrase("flag differs", name=name, mine=printable(str(a)), golden=printable(str(b)))
         )
     if start.equal is False:
-        yield phrase("started unequal", what="; ".join(parts))
+        yield phrase("started unequal", what=phrase("semicolon").join(parts))
     elif start.equal:
         counts = ((kind, start.leaves[kind].compared) for kind in KINDS)
-        what = [phrase("leaves equal", count=n, kind=phrase(kind)) for kind, n in counts if n]
-        yield phrase("started equal", what=", ".join(what))
+        what = [
+            phrase("leaves equal", count=n, kind=phrase(kind, count=n)) for kind, n in counts if n
+        ]
+        yield phrase("started equal", what=phrase("comma").join(what))
     else:
         why = phrase("start in load mode" if loaded else "start not recorded")
         yield phrase("start unknown", why=why) if not loaded else why
@@ -107,38 +111,53 @@ def _start(loaded: bool, summary: Summary) -> Iterator[str]:
         yield phrase("loss scale", ratio=ratio)
 
 
-def _first(mine: Origin, golden: Origin, summary: Summary) -> str:
+def _first(mine: Origin, golden: Origin, summary: Summary) -> Iterator[str]:
     """Where the two first differ beyond rounding, or that they do not."""
-    first = summary.first
+    first, odd = summary.first, summary.odd
+    found = {} if odd is None else {"path": _path(odd), "why": _why(odd)}
     if first is not None:
-        return phrase(
+        yield phrase(
             "first difference", place=place_text(summary), arg=printable(argument_of(first) or "?"),
-            reason=printable(first.verdict.reason),
+            reason=printable(why(first.verdict)),
         )  # fmt: skip
-    if summary.verdicts[Kind.DIFFERS]:
-        return phrase("only weak", count=summary.verdicts[Kind.DIFFERS])
-    if summary.unexplained:
-        return phrase("unexplained", count=summary.unexplained)
-    odd = summary.odd
-    if odd is not None:
-        why = "; ".join(odd.reasons) or odd.verdict.reason or odd.verdict.code
-        path = odd.my_path or odd.golden_path or odd.record_path or "?"
-        return phrase(
-            "not comparable first", count=summary.wrong, path=printable(path), why=printable(why)
-        )
-    inherited = summary.verdicts[Kind.INHERITED]
-    text = phrase("only inherited" if inherited else "nothing differs")
-    unread = mine.unreadable.count + golden.unreadable.count
-    return phrase("unread", what=text, count=unread) if unread else text
+        if odd is not first:
+            yield phrase("before it", **found)
+    elif summary.verdicts[Kind.DIFFERS]:
+        yield phrase("only weak", count=summary.verdicts[Kind.DIFFERS])
+        if odd.verdict.kind is not Kind.DIFFERS:
+            yield phrase("before it", **found)
+    elif summary.unexplained:
+        yield phrase("unexplained", count=summary.unexplained, **found)
+    elif odd is not None:
+        yield phrase("not comparable first", count=summary.wrong, **found)
+    elif unread := _unread(mine, golden):
+        yield phrase("unread", count=unread)
+    else:
+        inherited = summary.verdicts[Kind.INHERITED]
+        yield phrase("only inherited" if inherited else "nothing differs")
+
+
+def _unread(mine: Origin, golden: Origin) -> int:
+    return mine.unreadable.count + golden.unreadable.count
+
+
+def _path(row: Row) -> str:
+    return printable(row.my_path or row.golden_path or row.record_path or "?")
+
+
+def _why(row: Row) -> str:
+    return printable("; ".join(row.reasons) or why(row.verdict))
 
 
 def place_text(summary: Summary) -> str:
-    """Which call, op, module and line of the user's program the first difference is in."""
+    """Which call, op, module and line of the user's program the first difference is in, as far as
+    the file says."""
     row, place = summary.first, summary.first_place
-    text = phrase(
-        "place", call=printable(place.api or phrase("outside calls")), phase=row.phase or "?",
-        op=printable(row.op or "?"), seqid=row.index,
-    )  # fmt: skip
+    text = ""
+    if row.phase is not None:
+        call = printable(place.api or phrase("outside calls"))
+        text = phrase("in call", call=call, phase=row.phase)
+    text += phrase("place", op=printable(row.op or "?"), seqid=row.index)
     if place.module is not None:
         text += phrase("in module", module=printable(place.module) or phrase("the model"))
     return text + (phrase("at source", source=printable(place.source)) if place.source else "")
@@ -147,18 +166,20 @@ def place_text(summary: Summary) -> str:
 def _rest(mine: Origin, golden: Origin, summary: Summary) -> Iterator[str]:
     """The lines behind the table: what has no partner, and what to do."""
     if summary.unpaired:
-        what = ", ".join(f"{count} {code}" for code, count in summary.unpaired.most_common())
+        what = phrase("comma").join(
+            f"{count} {code}" for code, count in summary.unpaired.most_common()
+        )
         yield phrase("unpaired", what=what)
-    paths = {"mine": printable(mine.path), "golden": printable(golden.path)}
     row, loaded = summary.first, mine.load_mode or golden.load_mode
     if summary.start.equal is False:
         yield phrase("next", what=phrase("next start"))
     elif row is not None:
-        path = printable(row.record_path or row.my_path or "?")
-        yield phrase("next", what=phrase("next show", path=path, **paths))
+        words = mine.path, row.record_path or row.my_path or "?", golden.path
+        left, path, right = (shlex.quote(printable(word)) for word in words)
+        yield phrase("next", what=phrase("next show", mine=left, path=path, golden=right))
     elif summary.verdicts[Kind.INHERITED] and not loaded:
-        yield phrase("next", what=phrase("next load", **paths))
-    elif summary.nothing_wrong:
+        yield phrase("next", what=phrase("next load", golden=printable(golden.path)))
+    elif summary.nothing_wrong and not _unread(mine, golden):
         yield phrase("next", what=phrase("next nothing"))
 
 

@@ -2,7 +2,8 @@
 
 Three tables in Markdown, for docs/benchmarks.md: what is said of healthy pairs of runs (false
 alarms), the smallest planted error that is called wrong, by class and dtype, and how many planted
-faults are. Ends with 1 where a healthy op is called wrong or a fault that changed something is not.
+faults are. Ends with 1 where a healthy op is called wrong, or a fault is not that changed its op by
+more than rounding.
 """
 
 from __future__ import annotations
@@ -45,11 +46,12 @@ def sensitivity(chosen: tuple[str, ...], parts: tuple[str, ...], by_op: bool) ->
         if "planted" in wanted:
             show_planted(planted.measure(names, folder), by_op)
         if "faults" in wanted:
-            counts, lines = faults.measure(names, folder)
-            columns = ("planted", "changed", "flagged")
-            rows = [[kind, *(str(count[c]) for c in columns)] for kind, count in counts.items()]
-            show(["fault", *columns], rows)
-            wrong += lines
+            columns = ("planted", "changed", "below rounding", "flagged")
+            for pair in faults.PAIRS:
+                counts, lines = faults.measure(names, folder, pair)
+                rows = [[kind, *(str(count[c]) for c in columns)] for kind, count in counts.items()]
+                show([f"fault, {pair[0]} against {pair[1]}", *columns], rows)
+                wrong += lines
     for line in wrong:
         click.echo(line, err=True)
     sys.exit(1 if wrong else 0)

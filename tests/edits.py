@@ -7,7 +7,7 @@ is numbered anew, as a run of that program would have been: seqids, calls, value
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from random import Random
@@ -187,7 +187,7 @@ class Edited:
             ),
             entry=replace(
                 entry,
-                names={"other": n for k, n in entry.names.items() if k == "self"},
+                names={"other": entry.names["self"]} if "self" in entry.names else {},
                 values={
                     "input/self": between,
                     "input/other": entry.values["input/self"],
@@ -274,18 +274,70 @@ def edited(records: tuple[Record, ...], seed: int, count: int, kinds: tuple[str,
     return run
 
 
-def twins(records: Iterable[Record]) -> dict[str, tuple]:
-    """By path, all that tells a record from others but its place: where that is equal, only order
-    says which is which."""
+@dataclass
+class Verdict:
+    """What became of the calls that survived, and of the planted ones that were matched.
+
+    wrong: (mine, golden's, confidence). lost: survivors without partner. survivors: how many.
+    """
+
+    survivors: int
+    wrong: list[tuple[Record, Record, str]]
+    lost: list[Record]
+
+    @property
+    def share(self) -> float:
+        """Of the survivors, those with their true partner."""
+        return 1 - (len(self.wrong) + len(self.lost)) / max(1, self.survivors)
+
+
+def judged(run: Edited, golden: Iterable[Record], matches: Iterable) -> Verdict:
+    """Whether each call got its true partner, or one that nothing but its place tells from it."""
+    mine = [line.record for line in run.lines]
+    ours, theirs = _told_apart(mine), _told_apart(golden)
+    partner = {}
+    together: dict[str, set[str]] = {}
+    for match in matches:
+        if len(match.mine) == len(match.golden) == 1:
+            partner[match.mine[0].path] = match.golden[0], match.confidence
+        elif match.golden:
+            paths = {record.path for record in match.golden}
+            together.update((record.path, paths) for record in match.mine)
+    calls = [line for line in run.lines if line.record.phase not in VALUES]
+    taken = Counter(
+        (ours[path], theirs[record.path]) for path, (record, _) in partner.items() if path in ours
+    )
+    for line in calls:  # what is left of a kind is what the others of the kind took too much
+        if not line.planted and line.record.path in partner:
+            taken[ours[line.record.path], theirs[partner[line.record.path][0].path]] -= 1
+    found = Verdict(0, [], [])
+    for line in calls:
+        record, kind = line.record, (ours[line.record.path], theirs[line.origin.path])
+        found.survivors += not line.planted
+        if record.path in partner:
+            other, confidence = partner[record.path]
+            same = record.phase == other.phase and theirs[other.path] == kind[1]
+            if not same or (line.planted and record.ir != other.ir):
+                found.wrong.append((record, other, confidence))
+        elif not line.planted and line.origin.path not in together.get(record.path, ()):
+            if taken[kind] > 0:
+                taken[kind] -= 1
+            else:
+                found.lost.append(record)
+    return found
+
+
+def _told_apart(records: Iterable[Record]) -> dict[str, tuple]:
+    """By path, all that tells a record from others but its place."""
     users: dict[int, list[tuple]] = defaultdict(list)
     for record in records:
         for key, value in record.entry.values.items():
             if key.startswith("input"):
                 users[value].append((record.ir, record.phase or "", key))
-    return {record.path: _told_apart(record, users) for record in records}
+    return {record.path: _facts(record, users) for record in records}
 
 
-def _told_apart(record: Record, users: dict[int, list[tuple]]) -> tuple:
+def _facts(record: Record, users: dict[int, list[tuple]]) -> tuple:
     entry = record.entry
     taken = tuple(item for item in entry.values.items() if item[0].startswith("input"))
     given = tuple(

@@ -21,8 +21,11 @@ def pair(tmp_path, monkeypatch):
 def test_equal_dumps(pair):
     done = compare(*pair)
     assert done.exit_code == 0
-    assert "6 rows: 6 compared, of which 6 bit-equal and 0 differing" in done.stdout
-    assert "nothing differs" in done.stdout
+    assert (
+        "6 compared: 6 same, 0 rounding, 0 inherited, 0 differ, 0 not comparable, 0 cannot tell"
+        in done.stdout
+    )
+    assert "nothing differs beyond rounding" in done.stdout
     assert "npu.h5 (npu, 3 records)" in done.stdout and "cpu.h5 (cpu, 3 records)" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("result: ./result_20")
     assert [row["ExactMatch"] for row in result(done)] == ["1.000000"] * 6
@@ -38,13 +41,18 @@ def test_exit_status_of_a_difference(pair, tmp_path, flag, status):
 def test_the_op_that_went_wrong_is_named(pair, tmp_path):
     dump(tmp_path / "npu.h5", chain([[1, 2], [2, 4], [2, 5], [7]]), 10)
     done = compare(*pair)
-    assert "first difference: seqid 2, relu, /relu/2/output/result; all its inputs" in done.stdout
+    place = "first difference: op relu, seqid 2\n  output/result: inputs are equal"
+    assert place in done.stdout
     table = done.stdout[done.stdout.index("rows that differ most") :].splitlines()
-    assert [line.split()[1] for line in table[2:-3]] == [
-        "/relu/2/output/result",  # which is /sum/3/input/self again
-        "/sum/3/output/result",
+    assert [line.split()[1:3] for line in table[2:-4]] == [
+        ["/relu/2/output/result", "differs"],  # which is /sum/3/input/self again
+        ["/sum/3/output/result", "inherited"],
     ]
-    assert table[-3] == "1 more differs with the same numbers as one of these"
+    assert table[-4] == "1 more has the same numbers as one of these"
+    assert table[-3].endswith("look at the op: msaccucmp show npu.h5 /relu/2 -g cpu.h5")
+    assert [row["Verdict"] for row in result(done)] == [
+        "same", "same", "same", "differs", "inherited", "inherited",
+    ]  # fmt: skip
 
 
 ALGORITHMS = [
@@ -84,37 +92,50 @@ def test_a_custom_algorithm_has_a_column(pair):
 def test_a_different_start_is_said(pair, tmp_path):
     dump(tmp_path / "npu.h5", chain([[1, 3], [2, 6], [2, 6], [8]]), 10)
     done = compare(*pair)
-    assert "first differing row: seqid 1, mul, /mul/1/input/self" in done.stdout
-    assert "no op with bit-equal inputs has a differing output" in done.stdout
+    assert done.exit_code == 1
+    start = "did not start equal: inputs differ: 1 of 1, first /mul/1/input/self; what follows"
+    assert start in done.stdout
+    assert "no op is at fault" in done.stdout and "first difference" not in done.stdout
+    assert "what to do next: make both runs start equal" in done.stdout
 
 
 def test_a_different_start_and_an_op_of_its_own(pair, tmp_path):
-    """The second op passes on what it was given; the third gets what golden gets and errs."""
-    mine = chain([[1, 3], [2, 6], [2, 4], [7]])
-    mine["sum/3/input/self"] = np.asarray([2, 4], "f4")
+    """The first op passes on what it was given; the second gets what golden gets and errs."""
+    mine = chain([[1, 3], [2, 6], [2, 5], [7]])
+    mine["relu/2/input/self"] = np.asarray([2, 4], "f4")
     dump(tmp_path / "npu.h5", mine, 10)
     done = compare(*pair)
-    assert "first differing row: seqid 1, mul, /mul/1/input/self; " in done.stdout
-    assert "bit-equal inputs: seqid 3, sum, /sum/3/output/result" in done.stdout
+    assert done.exit_code == 1
+    assert "did not start equal: inputs differ: 1 of 1, first /mul/1/input/self" in done.stdout
+    assert "first difference: op relu, seqid 2\n  output/result: inputs are equal" in done.stdout
 
 
 @pytest.mark.parametrize("later", [False, True])
 def test_another_shape_comes_before_what_differs_later(pair, tmp_path, later):
-    mine = chain([[1, 2], [2, 4], [2, 4], [7 if later else 6]])
+    mine = chain([[1, 2], [2, 4], [2, 4], [6]])
     mine["relu/2/output/result"] = np.zeros((2, 1), "f4")
-    dump(tmp_path / "npu.h5", mine, 10)
+    for path, value in (("npu.h5", 7 if later else 6), ("cpu.h5", 6)):
+        more = {f"neg/4/{side}": np.float32([value, 1]) for side in ("output/result",)}
+        dump(tmp_path / path, {**(mine if path == "npu.h5" else chain(GOOD)),
+                               "neg/4/input/self": np.float32([-6, -1]), **more})  # fmt: skip
     done = compare(*pair)
-    place = "first difference: seqid 2, relu, /relu/2/output/result (shapes differ: [2, 1] in my"
-    assert place in done.stdout and "all its inputs are bit-equal" in done.stdout
-    assert ("no compared tensor differs" in done.stdout) is not later
+    assert done.exit_code == 1
+    why = "shapes differ: [2, 1] in my dump, [2] in golden"
+    before = f"before it /relu/2/output/result is not as in golden: {why}"
+    alone = f"1 could not be compared, first /relu/2/output/result: {why}"
+    assert (before if later else alone) in done.stdout
+    assert ("first difference: op neg, seqid 4" in done.stdout) is later
+    (row,) = [row for row in result(done) if row["NPUDumpPath"] == "/relu/2/output/result"]
+    assert (row["Verdict"], row["VerdictCode"]) == ("not_comparable", "shape_differs")
 
 
 def test_an_op_without_partner_comes_before_what_differs_later(pair, tmp_path):
     mine = {"cast/1/input/x": np.zeros(1, "f4"), **chain([[1, 2], [2, 4], [2, 5], [7]])}
     dump(tmp_path / "npu.h5", mine, 10)
     done = compare(*pair)
-    assert "first differing row: seqid 1, cast, /cast/1 (No data match with op:cast" in done.stdout
-    assert "bit-equal inputs: seqid 2, relu, /relu/2/output/result" in done.stdout
+    assert "first difference: op relu, seqid 2\n" in done.stdout
+    assert "before it /cast/1 is not as in golden: No data match with op:cast in" in done.stdout
+    assert "without partner: 1 no_partner" in done.stdout
 
 
 @pytest.mark.parametrize("outputs", [[2, 4], [2, 5]])
@@ -126,12 +147,12 @@ def test_another_argument_is_another_input(pair, tmp_path, outputs):
             put(file, "mul/1/input/other", np.float64(value), kind=7)
     done = compare(*pair)
     assert done.exit_code == 1
-    assert "1 with another argument" in done.stdout
-    assert "all its inputs are bit-equal" not in done.stdout
-    place = "seqid 1, mul, /mul/1/input/other (arguments differ: 2.0 in my dump, 3.0 in golden)"
-    assert place in done.stdout
+    assert "1 not comparable" in done.stdout and "inputs are equal" not in done.stdout
+    assert "/mul/1/input/other" in done.stdout
+    assert "arguments differ: 2.0 in my dump, 3.0 in golden" in done.stdout
     (row,) = [row for row in result(done) if row["NPUDumpPath"] == "/mul/1/input/other"]
     assert row["CompareFailReason"] == "arguments differ: 2.0 in my dump, 3.0 in golden"
+    assert (row["Verdict"], row["VerdictCode"]) == ("not_comparable", "argument_differs")
 
 
 SKIPPED = {
@@ -153,9 +174,9 @@ def test_what_could_not_be_read_is_not_equal(pair, add, sides):
     done = compare(*pair)
     assert done.exit_code == 1
     parts = "1 part" if len(sides) == 1 else "2 parts"
-    words = f"nothing that was compared differs, but {parts} could not be read"
+    words = f"no op is shown to be at fault, but {parts} of the files could not be read"
     assert words in done.stdout
-    assert "nothing differs" not in done.stdout
+    assert "nothing differs" not in done.stdout and "agree" not in done.stdout
 
 
 @pytest.mark.parametrize("sides", [(0,), (1,), (0, 1)])
@@ -191,9 +212,9 @@ def test_load_mode_on_either_side(pair, tmp_path, side):
     outputs = {k: v for k, v in chain([[1, 2], [2, 4], [2, 5], [6]]).items() if "output" in k}
     dump(tmp_path / pair[side], outputs, 10)
     done = compare(*pair)
-    assert "3 rows: 3 compared, of which 2 bit-equal and 1 differing; 0 unpaired" in done.stdout
-    assert "first difference: seqid 2, relu" in done.stdout
-    assert "load mode" in done.stdout
+    assert "3 compared: 2 same, 0 rounding, 0 inherited, 1 differ, 0 not" in done.stdout
+    assert "first difference: op relu, seqid 2\n  output/result: inputs are equal" in done.stdout
+    assert "in load mode every op ran on the recorded inputs" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -209,7 +230,7 @@ def test_what_cannot_be_compared_is_a_difference(pair, tmp_path, change, words):
     done = compare(*pair)
     assert done.exit_code == 1
     assert any(words in row["CompareFailReason"] for row in result(done))
-    assert "not everything could be compared" in done.stdout
+    assert "nothing that was compared differs beyond rounding, but 1 could not be" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["with space", "名字", "a:b", "-m", "[bold]x", "e.hdf5"])
@@ -244,9 +265,9 @@ def test_an_unfinished_file_is_compared_as_far_as_it_goes(pair, tmp_path):
         del file["sum"]
     done = compare(*pair)
     assert done.exit_code == 1
-    assert "4 rows" not in done.stderr and "its last record is /relu/2" in done.stderr
+    assert "4 compared" not in done.stderr and "its last record is /relu/2" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-    assert "5 rows: 4 compared" in done.stdout
+    assert "4 compared: 4 same" in done.stdout and "1 not comparable" in done.stdout
 
 
 def test_unreadable_parts_are_said(pair, tmp_path):

@@ -21,6 +21,7 @@ from compare.columns import (
     select,
     share,
 )
+from compare.judging.verdict import Kind, Verdict
 from compare.metrics import Metrics, Ulp, Worst
 from compare.row import Row, Status
 from dumper.errors import DumpError
@@ -31,10 +32,12 @@ PEER_COLUMNS = (
     "AccumulatedRelativeError,RelativeEuclideanDistance,KullbackLeiblerDivergence,StandardDeviation,"
     "MeanAbsoluteError,RootMeanSquareError,MaxRelativeError,MeanRelativeError,CompareFailReason"
 ).split(",")
-OURS = (
+MEASURES = (
     "ExactMatch,UlpMax,UlpMean,UlpAboveOne,WorstIndex,WorstMine,WorstGolden,NaNCounts,"
     "InfinityCounts,Phase,Api,Module,Source"
 ).split(",")
+VERDICT = "Verdict,VerdictCode,Allowed,Actual,Margin,VerdictReason,PairedBy".split(",")
+OURS = [*MEASURES, *VERDICT]
 
 PAIR = (0.0, 0.0)
 METRICS = Metrics(0.5, 1.0, 2.0, 3.0, 4.0, PAIR, PAIR, 6.0, 7.0, 8.0, 9.0, 0.25, 6)
@@ -55,9 +58,25 @@ def table(found, columns=ALL, place=NOWHERE):
 
 def test_columns_are_the_originals_then_ours():
     assert list(ALL.names) == [*PEER_COLUMNS, *OURS]
-    assert set(table(row(None)).values()) == {
+    found = table(row(None))
+    assert [found.pop(name) for name in VERDICT] == [
+        "not_comparable", "no_partner", "NaN", "NaN", "NaN", "", "NaN",
+    ]  # fmt: skip
+    assert set(found.values()) == {
         "1", "relu", "/relu/1/output/result", "float32", "[2,3]", "", "NaN",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("match", "low", "paired_by"),
+    [("op", False, "op"), ("call", True, "call, in doubt"), (None, False, "NaN")],
+)
+def test_what_a_row_comes_to(match, low, paired_by):
+    verdict = Verdict(Kind.DIFFERS, "beyond_rounding", "K=4; =1+1", 1e-9, 0.5, math.inf)
+    found = table(row(judged=verdict, match=match, low=low))
+    assert [found[name] for name in VERDICT] == [
+        "differs", "beyond_rounding", "1.000000e-09", "0.500000", "inf", "K=4;' =1+1", paired_by,
+    ]  # fmt: skip
 
 
 def test_the_ten_are_numbered_as_the_original_numbers_them():
@@ -192,13 +211,13 @@ def test_what_is_measured_beyond_the_ten():
         infinite=(0, 0, 4),
     )
     found = table(row(metrics, phase="forward"), ALL, Place("torch.relu.0", "", "a.py:3"))
-    assert [found[name] for name in OURS] == [
+    assert [found[name] for name in MEASURES] == [
         "0.250000", "9223372036854775809", "1.000000e-09", "0.000001", "[0,3]", "1.5", "-2",
         "1;2;3", "0;0;4", "forward", "torch.relu.0", "", "a.py:3",
     ]  # fmt: skip
     unknown = table(row())
-    assert [unknown[name] for name in OURS[1:7]] == ["NaN"] * 6
-    assert [unknown[name] for name in OURS[9:]] == ["NaN"] * 4
+    assert [unknown[name] for name in MEASURES[1:7]] == ["NaN"] * 6
+    assert [unknown[name] for name in MEASURES[9:]] == ["NaN"] * 4
 
 
 @pytest.mark.parametrize(

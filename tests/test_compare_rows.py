@@ -2,12 +2,14 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.columns import ALL, NOWHERE, Place
+from compare.judging.verdict import Kind, Verdict
 from compare.metrics import Metrics, Ulp, Worst
 from compare.row import MEASURED, Row, Status
 from compare.rows import line_of, row_of
@@ -29,6 +31,15 @@ metrics = st.builds(
     worst=st.none() | st.builds(Worst, st.lists(counts, max_size=3).map(tuple), elements, elements),
 )  # fmt: skip
 
+codes = st.text(max_size=8)
+verdicts = st.builds(
+    Verdict, st.sampled_from(Kind), codes, texts, culprit=names,
+    low_evidence=st.booleans(), by_default=st.booleans(), weak=st.booleans(),
+) | st.builds(
+    Verdict, st.sampled_from(Kind), codes, texts, st.none() | numbers, st.none() | numbers,
+    numbers, names,
+)  # fmt: skip
+
 
 @st.composite
 def some_rows(draw):
@@ -39,7 +50,8 @@ def some_rows(draw):
     several = st.lists(texts, max_size=2).map(tuple)
     return Row(
         draw(counts), *(draw(names) for _ in range(6)), draw(shape), status, found,
-        draw(several), draw(names), draw(several),
+        draw(several), draw(names), draw(several), draw(names), draw(names), draw(st.booleans()),
+        draw(st.none() | verdicts),
     )  # fmt: skip
 
 
@@ -59,7 +71,8 @@ PLAIN = Metrics(
 )  # fmt: skip
 ROW = Row(
     3, "relu", "output", "/relu/3", "/relu/3/output/result", "/relu/3/output/result", "uint64",
-    (2, 3), Status.DIFFERS, PLAIN, ("a reason",), "forward", ("1.5",),
+    (2, 3), Status.DIFFERS, PLAIN, ("a reason",), "forward", ("1.5",), "net.w", "call", True,
+    Verdict(Kind.ROUNDING, "within_rounding", "K=4", 1.0, 0.25, 0.25),
 )  # fmt: skip
 
 
@@ -72,6 +85,36 @@ def test_numbers_keep_their_digits():
     assert (found["MaxRelativeError"], found["MeanRelativeError"]) == ("inf", "-inf")
     assert found["elements"] == 9007199254740993
     assert found["ulp"]["max"] == found["worst"]["mine"] == 18446744073709551615
+
+
+def test_a_row_says_what_it_comes_to():
+    found = json.loads(line_of(1, ROW, NOWHERE))
+    assert (found["leaf"], found["match"], found["low_confidence"]) == ("net.w", "call", True)
+    assert found["verdict"] == {
+        "kind": "rounding", "code": "within_rounding", "reason": "K=4", "allowed": 1.0,
+        "actual": 0.25, "margin": 0.25, "culprit": None, "low_evidence": False,
+        "by_default": False, "weak": False,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "code"),
+    [
+        (Status.EQUAL, "same", "bit_equal"),
+        (Status.ALIKE, "same", "equal_in_value"),
+        (Status.DIFFERS, "differs", "values_differ"),
+        (Status.UNPAIRED, "not_comparable", "no_partner"),
+        (Status.INCOMPARABLE, "not_comparable", "no_numbers"),
+        (Status.ARGUMENT, "not_comparable", "argument_differs"),
+        (Status.UNINITIALISED, "cannot_tell", "uninitialised"),
+        (Status.DESCRIBED, "cannot_tell", "no_data"),
+    ],
+)
+def test_a_row_that_no_op_judged_has_the_verdict_of_its_status(status, kind, code):
+    found = replace(ROW, status=status, metrics=PLAIN if status in MEASURED else None, judged=None)
+    line = json.loads(line_of(1, found, NOWHERE))
+    assert (line["verdict"]["kind"], line["verdict"]["code"]) == (kind, code)
+    assert row_of(line).row.judged is None
 
 
 CHANGES = {
@@ -101,6 +144,19 @@ CHANGES = {
     "a ulp of texts": (("metrics", "ulp", "max"), "1"),
     "an element of three parts": (("metrics", "worst", "mine"), [1.0, 2.0, 3.0]),
     "an index below 0": (("metrics", "worst", "index"), [-1]),
+    "no verdict": (("verdict",), KeyError),
+    "a verdict of nothing": (("verdict",), None),
+    "another verdict": (("verdict", "kind"), "fine"),
+    "a code of numbers": (("verdict", "code"), 5),
+    "no reason": (("verdict", "reason"), None),
+    "a text for a margin": (("verdict", "margin"), "large"),
+    "true for a limit": (("verdict", "allowed"), True),
+    "a number for true": (("verdict", "weak"), 1),
+    "a list for a culprit": (("verdict", "culprit"), []),
+    "no mark at all": (("verdict", "by_default"), KeyError),
+    "a number for a leaf": (("leaf",), 0),
+    "no match at all": (("match",), KeyError),
+    "doubt in words": (("low_confidence",), "low"),
 }
 
 

@@ -7,7 +7,8 @@ says how sure a match is, `calls` and `groups` pair what each side expands in it
 Pure functions of records: no torch, no files.
 """
 
-from .align import Match, align
+from .align import align
+from .match import Match
 from .names import OpMap
 
 __all__ = ["Match", "OpMap", "align"]

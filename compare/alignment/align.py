@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from dumper.layout import VALUES, unescape
 from dumper.reader import Record
@@ -12,27 +11,13 @@ from .calls import expansions
 from .doubt import HIGH, LOW, judged
 from .facts import Labels
 from .foreign import foreign_groups, lacks_index
+from .leftovers import left_over
 from .lists import taken_apart
+from .match import Match
 from .names import OpMap
 from .pairs import Group, Pairs
 from .same import same_calls
 from .sides import Side
-
-
-class Match(NamedTuple):
-    """Records that belong together.
-
-    kind: `op`, one call each; `group`, one op against those that it is made of, by the table;
-    `call`, one API call that the sides expand in their own ways; `extra`, of one side only.
-    confidence: `high` or `low`. why: the facts that made it.
-    """
-
-    mine: tuple[Record, ...]
-    golden: tuple[Record, ...]
-    kind: str
-    confidence: str
-    why: tuple[str, ...]
-
 
 _SAME = ("both runs make the same calls in the same order, on values that come from the same",)
 _NAMED = ("the same parameter in the same step",)
@@ -63,7 +48,7 @@ def align(
             for group in _calls(*calls, values, table)
         ),
     ]
-    return _in_order(found, mine, golden)
+    return _in_order(found + left_over(found, *calls, table), mine, golden)
 
 
 def _values(mine: Sequence[Record], golden: Sequence[Record]) -> list[Match]:
@@ -83,7 +68,7 @@ def _by_name(records: Iterable[Record]) -> dict[tuple, Record]:
         if record.phase in VALUES:
             key = record.phase, value_name(record), record.entry.step
             counts[key] = counts.get(key, -1) + 1
-            found[*key, counts[key]] = record
+            found[(*key, counts[key])] = record
     return found
 
 
@@ -94,12 +79,20 @@ def value_name(record: Record) -> str | None:
 
 
 def _called(values: Sequence[Match]) -> tuple[dict[int, str], dict[int, str]]:
-    """What mine and golden call the gradients and parameters that both have, by their numbers."""
+    """What mine and golden call the gradients and parameters that both have, by their numbers; a
+    value that is several of them has no name."""
     found: tuple[dict[int, str], dict[int, str]] = {}, {}
+    several: tuple[set[int], set[int]] = set(), set()
     for match in values:
-        for names, record in zip(found, (*match.mine, *match.golden), strict=True):
+        records = (*match.mine, *match.golden)
+        for names, more, record in zip(found, several, records, strict=True):
+            name = f"{record.phase} {value_name(record)}"
             for value in record.entry.values.values():
-                names.setdefault(value, f"{record.phase} {value_name(record)}")
+                if names.setdefault(value, name) != name:
+                    more.add(value)
+    for names, more in zip(found, several, strict=True):
+        for value in more:
+            del names[value]
     return found
 
 
@@ -116,7 +109,7 @@ def _calls(
     groups = taken_apart(pairs, labels, called)
     groups += expansions(pairs, groups, table)
     inside = {i for group in groups for i in group.mine}
-    for i, (confidence, why) in judged(pairs).items():
+    for i, (confidence, why) in judged(pairs, groups).items():
         if i not in inside:
             groups.append(Group((i,), (int(pairs.partner[i]),), "op", confidence, why))
     return groups

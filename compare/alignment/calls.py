@@ -14,8 +14,9 @@ import numpy as np
 
 from .doubt import HIGH, LOW
 from .gaps import common
+from .joined import Joined
 from .names import Expansion, OpMap
-from .pairs import Group, Pairs, unmatched
+from .pairs import CROWD, Group, Pairs, unmatched
 from .sides import Side
 
 _MOSTLY = 2 / 3
@@ -40,7 +41,8 @@ def expansions(pairs: Pairs, groups: Sequence[Group], table: OpMap) -> list[Grou
     calls = _Calls(pairs)
     found = _tiles(pairs, calls, left, table)
     gone = {i for g in found for i in g.mine}, {j for g in found for j in g.golden}
-    return _whole(pairs, calls, found, (set(left[0]) - gone[0], set(left[1]) - gone[1]))
+    rest = set(left[0]) - gone[0], set(left[1]) - gone[1]
+    return _whole(pairs, calls, found, rest, taken)
 
 
 class _Calls:
@@ -79,21 +81,18 @@ class _Calls:
             [numbers.setdefault(kind[call], len(numbers)) for call in calls]
             for kind, calls in zip(kinds, (ours, theirs), strict=True)
         ]
+        across = _across(pairs)
         for x, y in common(*rows):
             a, b = ours[x], theirs[y]
             self.partner[a] = b
-            if counts[0][kinds[0][a]] == counts[1][kinds[1][b]] and self._alike(pairs, a, b):
+            edges = [
+                set(_edges(side, [i for places in held[call].values() for i in places], places_of))
+                for side, held, call, places_of in zip(
+                    (pairs.mine, pairs.golden), self.held, (a, b), across, strict=True
+                )
+            ]
+            if counts[0][kinds[0][a]] == counts[1][kinds[1][b]] and edges[0] & edges[1]:
                 self.sure.add(a)
-
-    def _alike(self, pairs: Pairs, a: Call, b: Call) -> bool:
-        """Whether two calls take or make what is matched with each other."""
-        known = np.where(pairs.back >= 0, np.arange(len(pairs.back)), -1).tolist()
-        members = [
-            [i for places in held[call].values() for i in places]
-            for held, call in zip(self.held, (a, b), strict=True)
-        ]
-        ours = set(_edges(pairs.mine, members[0], pairs.partner.tolist()))
-        return not ours.isdisjoint(_edges(pairs.golden, members[1], known))
 
 
 def _held(side: Side) -> dict[Call, dict[str | None, list[int]]]:
@@ -142,46 +141,36 @@ def _tiles(
 
 def _parts(side: Side, places: list[int]) -> list[list[int]]:
     """Places of one phase that hang together by their values, each part in order."""
-    part: dict[int, int] = {}
-    found: dict[int, list[int]] = {}
+    inside, joined = set(places), Joined()
     for i in places:
-        above = {
-            part[maker]
-            for _, maker in side.makers[i]
-            if maker in part and side.phase(maker) == side.phase(i)
-        }
-        number = min(above, default=i)
-        for other in above - {number}:
-            for k in found.pop(other):
-                part[k] = number
-                found[number].append(k)
-        part[i] = number
-        found.setdefault(number, []).append(i)
-    return [sorted(members) for members in found.values()]
+        joined.join(i, i)
+        for maker in side.makers[i].values():
+            if maker in inside and side.phase(maker) == side.phase(i):
+                joined.join(i, maker)
+    return sorted(sorted(members) for members in joined.groups())
 
 
 def _facing(
     pairs: Pairs, calls: _Calls, parts: tuple[list[list[int]], list[list[int]]]
 ) -> Iterator[tuple[list[int], list[int], int]]:
     """(mine's part, golden's, links that agree), best first, each part once."""
-    known = np.where(pairs.back >= 0, np.arange(len(pairs.back)), -1).tolist()
-    across = pairs.partner.tolist()
-    where: dict[tuple, list[int]] = defaultdict(list)
+    across = _across(pairs)
+    where: dict[tuple, set[int]] = defaultdict(set)
+    in_call: dict[Call, set[int]] = defaultdict(set)
     for number, members in enumerate(parts[1]):
-        for key in _edges(pairs.golden, members, known):
-            where[key].append(number)
+        in_call[_call(pairs.golden, members[0])].add(number)
+        for key in _edges(pairs.golden, members, across[1]):
+            where[key].add(number)
     ranked = []
     for number, members in enumerate(parts[0]):
         votes: Counter[int] = Counter()
-        for key in _edges(pairs.mine, members, across):
-            votes.update(set(where.get(key, ())))
-        call = _call(pairs.mine, members[0])
-        if not votes and call in calls.partner:
-            for other, theirs in enumerate(parts[1]):
-                if _call(pairs.golden, theirs[0]) == calls.partner[call]:
-                    votes[other] = 0
-        for other, count in votes.items():
-            ranked.append((-count, number, other))
+        for key in _edges(pairs.mine, members, across[0]):
+            if len(where.get(key, ())) <= CROWD:
+                votes.update(where.get(key, ()))
+        call = calls.partner.get(_call(pairs.mine, members[0]))
+        if not votes and call is not None and len(in_call[call]) <= CROWD:
+            votes.update(dict.fromkeys(in_call[call], 0))
+        ranked += [(-count, number, other) for other, count in votes.items()]
     used: tuple[set[int], set[int]] = set(), set()
     for count, number, other in sorted(ranked):
         if number in used[0] or other in used[1]:
@@ -191,12 +180,18 @@ def _facing(
         yield parts[0][number], parts[1][other], -count
 
 
+def _across(pairs: Pairs) -> tuple[list[int], list[int]]:
+    """Golden's place of each of mine and of golden that is matched, else -1."""
+    own = np.arange(len(pairs.back))
+    return pairs.partner.tolist(), np.where(pairs.back >= 0, own, -1).tolist()
+
+
 def _edges(side: Side, members: list[int], across: Sequence[int]) -> Iterator[tuple]:
     """What a part takes and gives, by golden's places: makers, users, parameters."""
     inside = set(members)
     for i in members:
         phase = side.phase(i)
-        for _, maker in side.makers[i]:
+        for maker in side.makers[i].values():
             if maker >= 0 and maker not in inside and across[maker] >= 0:
                 yield "maker", across[maker], phase
         for _, user in side.users[i]:
@@ -255,16 +250,22 @@ def _fits(expansion: Expansion, names: list[str], at: int) -> int:
 
 
 def _whole(
-    pairs: Pairs, calls: _Calls, tiles: list[Group], left: tuple[set[int], set[int]]
+    pairs: Pairs,
+    calls: _Calls,
+    tiles: list[Group],
+    left: tuple[set[int], set[int]],
+    taken: tuple[set[int], set[int]],
 ) -> list[Group]:
-    """The tiles, and each call that both sides expand otherwise as one match for each phase."""
+    """The tiles, and each call that both sides expand otherwise as one match for each phase.
+
+    left: what no tile has. taken: what belongs elsewhere.
+    """
     sides = pairs.mine, pairs.golden
     found = []
     for a, b in calls.partner.items():
         for phase, ours in calls.held[0][a].items():
-            theirs = calls.held[1][b].get(phase)
-            if theirs is None:
-                continue
+            theirs = [j for j in calls.held[1][b].get(phase, ()) if j not in taken[1]]
+            ours = [i for i in ours if i not in taken[0]]
             rest = [
                 [i for i in places if i in unpaired and not side.idle[i]]
                 for side, places, unpaired in zip(sides, (ours, theirs), left, strict=True)

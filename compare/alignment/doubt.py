@@ -9,11 +9,12 @@ no values tell calls apart, order does, unless what is unmatched beside them is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from .pairs import ALIKE, FAR, FOLLOWED, LEFT, Pairs
+from .pairs import ALIKE, FAR, LEFT, Group, Pairs
 from .sides import Array, Side, mixed
 
 HIGH, LOW = "high", "low"
@@ -33,10 +34,10 @@ class Support(NamedTuple):
     """What speaks for a match and against it.
 
     agree, against: values whose other end is matched accordingly, or with something else. ours,
-    theirs: calls of its kind. kind: of `_KINDS`. shifts: it could be matched with the next one as
-    well, since what is unmatched there is alike. grounded: values lead to a match that is sure.
-    beside: what stands before or after is matched with what stands there. lost: the maker of a
-    value is unmatched, on either side. in_order: the calls of its kind are matched in their order.
+    theirs: calls of its kind. kind: of `_KINDS`. moved: it could be matched with the next one as
+    well, since what is unmatched there is alike, or what made its values is unmatched. grounded:
+    values lead to a match that is sure. told: it, and all that its values lead to, is matched in
+    order, with as many of its kind on both sides.
     """
 
     agree: int
@@ -44,32 +45,35 @@ class Support(NamedTuple):
     ours: int
     theirs: int
     kind: int
-    shifts: bool
+    moved: bool
     grounded: bool
-    beside: bool
-    lost: bool
-    in_order: bool
+    told: bool
 
 
 Judged = tuple[str, tuple[str, ...]]
 """Confidence, and the facts."""
 
 
-def judged(pairs: Pairs) -> dict[int, Judged]:
-    """Confidence and facts of every match, by mine's place."""
+def judged(pairs: Pairs, groups: Sequence[Group] = ()) -> dict[int, Judged]:
+    """Confidence and facts of every match, by mine's place. groups: what else is matched."""
     mine, golden, partner, back = pairs.mine, pairs.golden, pairs.partner, pairs.back
     places = np.flatnonzero(partner >= 0)
     agree, against, linked = _links(pairs)
     kind, ours, theirs = _kinds(mine, golden, places, partner[places])
-    alone = np.zeros(mine.count, bool)
     found = [pairs.by[i] for i in places.tolist()]
-    sure = (ours == 1) & (theirs == 1) & (kind == _STRICT)
-    alone[places] = sure | np.fromiter((by in FAR for by in found), bool, len(found))
-    grounded = _reached(alone & (against == 0), linked, against)
-    moved = _shifting(mine.strict, partner)
-    moved[places] |= _shifting(golden.strict, back)[partner[places]]
-    lost = _lost(mine, partner)
-    lost[places] |= _lost(golden, back)[partner[places]]
+    far = np.fromiter((by in FAR for by in found), bool, len(found))
+    alone, doubtful, moved = (np.zeros(mine.count, bool) for _ in range(3))
+    alone[places] = (ours == 1) & (theirs == 1) & (kind == _STRICT) | far
+    clean = (against[linked] == 0).all(0)
+    grounded = _reached(alone & (against == 0), _parts(mine.count, linked[:, clean]))
+    gone, missing = partner < 0, back < 0
+    for group in groups:
+        gone[list(group.mine)] = missing[list(group.golden)] = False
+    moved[places] = (_shifting(mine.strict, gone) | _lost(mine, gone))[places]
+    moved[places] |= (_shifting(golden.strict, missing) | _lost(golden, missing))[partner[places]]
+    in_order = _in_order(mine.strict[places], partner[places]) & (ours == theirs)
+    doubtful[places] = ~in_order | ~_beside(partner)[places] | (against[places] > 0)
+    told = ~_reached(doubtful | moved, _parts(mine.count, linked))
     rows = zip(
         agree[places].tolist(),
         against[places].tolist(),
@@ -78,9 +82,7 @@ def judged(pairs: Pairs) -> dict[int, Judged]:
         kind.tolist(),
         moved[places].tolist(),
         grounded[places].tolist(),
-        _beside(partner)[places].tolist(),
-        lost[places].tolist(),
-        _in_order(mine.strict[places], partner[places]).tolist(),
+        told[places].tolist(),
         strict=True,
     )
     known: dict[tuple, Judged] = {}
@@ -148,21 +150,24 @@ def _kinds(mine: Side, golden: Side, places: Array, others: Array) -> tuple[Arra
     return kind, ours, theirs
 
 
-def _reached(start: Array, edges: Array, against: Array) -> Array:
-    """Which matches hang together with one of `start` by edges that nothing contradicts."""
-    clean = (against[edges[0]] == 0) & (against[edges[1]] == 0)
-    a, b = edges[:, clean]
-    part = np.arange(len(start))
+def _parts(count: int, edges: Array) -> Array:
+    """A number for each of `count` places; those that hang together by edges have the same."""
+    a, b = edges
+    part = np.arange(count)
     while True:
-        low = np.minimum(part[a], part[b])
         before = part.copy()
+        low = np.minimum(before[a], before[b])
         np.minimum.at(part, before[a], low)
         np.minimum.at(part, before[b], low)
         while not np.array_equal(part, shorter := part[part]):
             part = shorter
         if np.array_equal(part, before):
-            break
-    reached = np.zeros(len(start), bool)
+            return part
+
+
+def _reached(start: Array, part: Array) -> Array:
+    """Which places hang together with one of `start`."""
+    reached = np.zeros(len(part), bool)
     reached[part[start]] = True
     return reached[part]
 
@@ -176,11 +181,11 @@ def _beside(partner: Array) -> Array:
     return found
 
 
-def _lost(side: Side, partner: Array) -> Array:
+def _lost(side: Side, gone: Array) -> Array:
     """Whether a maker of a record's values is unmatched."""
     maker, user, _ = side.edges.T
     found = np.zeros(side.count, bool)
-    found[user[(maker >= 0) & (partner[maker] < 0)]] = True
+    found[user[(maker >= 0) & gone[maker]]] = True
     return found
 
 
@@ -194,11 +199,10 @@ def _in_order(kinds: Array, partners: Array) -> Array:
     return found
 
 
-def _shifting(kinds: Array, partner: Array) -> Array:
+def _shifting(kinds: Array, gone: Array) -> Array:
     """Matches that could be shifted by what is unmatched beside them: with one of three equal calls
     in a row missing, nobody can tell which."""
     found = np.zeros(len(kinds), bool)
-    gone = partner < 0
     edges = np.flatnonzero(np.diff(np.r_[False, gone, False]))
     labels, count = kinds.tolist(), len(kinds)
     for start, stop in edges.reshape(-1, 2).tolist():
@@ -215,20 +219,20 @@ def _shifting(kinds: Array, partner: Array) -> Array:
 
 def _sure(support: Support, by: str) -> bool:
     agree, against = support.agree, support.against
-    if support.kind in (_PLAIN, _BARE) or (support.kind == _KNOWN and (agree < 2 or against)):
+    only = support.ours == support.theirs == 1
+    if support.kind in (_PLAIN, _BARE):
         return False
-    if support.ours == support.theirs == 1:
+    if support.kind == _KNOWN and (against or agree < (1 if only else 2)):
+        return False
+    if only and not support.moved:
         return agree > 0 or against == 0
     if by in LEFT:
         return False
     if against:
-        return agree >= 2 and agree > against and not support.shifts
+        return agree >= 2 and agree > against and not support.moved
     if agree and support.grounded:
-        return by not in ALIKE or not support.shifts
-    if agree and by == FOLLOWED:  # from what is not sure either
-        return False
-    told = support.ours == support.theirs and support.in_order and support.beside
-    return told and not (support.lost or support.shifts)
+        return by not in ALIKE or not support.moved
+    return support.told
 
 
 def _why(support: Support, by: str) -> tuple[str, ...]:
@@ -241,6 +245,6 @@ def _why(support: Support, by: str) -> tuple[str, ...]:
         facts.append("the only call of its kind")
     else:
         facts.append(f"calls of its kind: {support.ours} in mine, {support.theirs} in golden")
-    if support.shifts:
-        facts.append("a call beside it is alike and unmatched")
+    if support.moved:
+        facts.append("what is beside it, or made its values, is unmatched")
     return tuple(facts)

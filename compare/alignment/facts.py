@@ -93,7 +93,7 @@ def shapes_of(record: Record) -> tuple[tuple, tuple]:
     ins = [tensor.shape for tensor in record.inputs]
     outs = [tensor.shape for tensor in record.outputs]
     for key, stub in record.entry.stubs.items():
-        (ins if key[0] == "i" else outs).append(stub.shape)
+        (ins if key[:1] == "i" else outs).append(stub.shape)
     return _sorted(ins), _sorted(outs)
 
 

@@ -18,6 +18,7 @@ from dumper.reader import Record
 
 from .doubt import HIGH, LOW
 from .facts import Labels
+from .joined import Joined
 from .pairs import Group, Pairs, unmatched
 from .sides import Side
 
@@ -58,7 +59,7 @@ def _by_member(
     for i in np.flatnonzero(pairs.partner >= 0).tolist():
         finer.match(places[i], others[int(pairs.partner[i])], pairs.by[i])
     finer.find()
-    joined = _Joined()
+    joined = Joined()
     for k in np.flatnonzero(finer.partner >= 0).tolist():
         i, j = ours[k], theirs[int(finer.partner[k])]
         if i in lists[0] or j in lists[1]:
@@ -75,32 +76,6 @@ def _by_member(
             why = f"one op over a list of tensors: {len(left)} in mine, {len(right)} in golden"
         groups.append(Group(left, right, "group", HIGH, (why, "matched tensor by tensor")))
     return groups
-
-
-class _Joined:
-    """Sets that grow together."""
-
-    def __init__(self) -> None:
-        self._above: dict[Any, Any] = {}
-
-    def join(self, a: Any, b: Any) -> None:
-        """a and b belong together."""
-        self._above[self.top(a)] = self.top(b)
-
-    def top(self, a: Any) -> Any:
-        """What stands for all that belong together with a."""
-        above = self._above.setdefault(a, a)
-        while above != a:
-            self._above[a] = self._above[above]
-            a, above = above, self._above[above]
-        return a
-
-    def groups(self) -> list[list[Any]]:
-        """All sets."""
-        found = defaultdict(list)
-        for a in list(self._above):
-            found[self.top(a)].append(a)
-        return list(found.values())
 
 
 def _apart(side: Side, lists: set[int], labels: Labels) -> tuple[list[Record], list[int]]:
@@ -160,7 +135,7 @@ def _place(key: str) -> tuple[str, int | None]:
     """A key without its place in a list, and that: (`input/self`, 3) of `input/self/self_3`."""
     stem, _, last = key.rpartition("/")
     name, _, number = last.rpartition("_")
-    if stem and stem.rpartition("/")[2] == name and number.isdecimal():
+    if stem and stem.rpartition("/")[2] == name and number.isdecimal() and len(number) < 10:
         return stem, int(number)
     return key, None
 
@@ -196,7 +171,7 @@ def _fused(pairs: Pairs, groups: list[Group], labels: Labels) -> list[Group]:
 
 def _shared_out(side: Side, fused: list[int], other: Side, left: list[int]) -> dict[int, list[int]]:
     """Which of what is left belongs to which fused op: by parameters that it is linked to."""
-    joined = _Joined()
+    joined = Joined()
     names: dict[Any, set[str]] = defaultdict(set)
     for j in left:
         joined.join(j, j)

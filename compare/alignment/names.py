@@ -47,8 +47,9 @@ class OpMap:
 
     names: other spellings to canonical names. prefixes: of devices, which say nothing. overloads:
     endings that say nothing. carriers: ops that only bring a value elsewhere, so that one more of
-    them is no other way to compute. blanks: ops that make memory without values. groups: canonical name of a fused op to the ways to write it
-    out. optimizers: fused optimizer steps, which stand for all ops of the parameters they take.
+    them is no other way to compute. blanks: ops that make memory without values. groups: canonical
+    name of a fused op to the ways to write it out. optimizers: fused optimizer steps, which stand
+    for all ops of the parameters they take.
     """
 
     def __init__(

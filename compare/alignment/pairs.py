@@ -9,6 +9,7 @@ are found since nothing but the last asks for order. Labels without what belongs
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -38,6 +39,10 @@ ALIKE = frozenset((_PLACE, _ORDER, _BESIDE, _CONES.format(1), _CONES.format(2)))
 
 FAR = frozenset((_CONES.format(4), _CONES.format(8)))
 """Matches of what was told apart from all others by what is far around it."""
+
+
+CROWD = 100
+"""Users of a value from which on it tells nobody apart."""
 
 
 class Group(NamedTuple):
@@ -189,55 +194,21 @@ class Pairs:
     def _neighbours(self, i: int) -> Iterable[int]:
         for _, k in self.mine.users[i]:
             yield k
-        for _, k in self.mine.makers[i]:
+        for k in self.mine.makers[i].values():
             if k >= 0:
                 yield k
 
     def _led_to(self, i: int, labels: list[int], others: list[int]) -> int:
         """The one call of golden that takes or makes what mine's i-th does; -1 without one."""
-        label, partner, back = labels[i], self.partner, self.back
-        votes: dict[int, int] = defaultdict(int)
-        for slot, user in self.mine.users[i]:
-            at = partner[user]
-            if at < 0:
-                continue
-            for other_slot, maker in self.golden.makers[at]:
-                if other_slot == slot and maker >= 0 and back[maker] < 0 and others[maker] == label:
-                    votes[maker] += 1
-        for slot, maker in self.mine.makers[i]:
-            if maker < 0 or partner[maker] < 0:
-                continue
-            for other_slot, user in self.golden.users[partner[maker]]:
-                if other_slot == slot and back[user] < 0 and others[user] == label:
-                    votes[user] += 1
-        if not votes:
-            return -1
-        best = max(votes.values())
+        votes = _votes(i, self.mine, self.golden, self.partner, self.back, others, labels[i])
+        best = max(votes.values(), default=0)
         chosen = [j for j, count in votes.items() if count == best]
         if len(chosen) != 1:
             return -1
-        return chosen[0] if self._alike(i, chosen[0], labels, best) else -1
-
-    def _alike(self, i: int, j: int, labels: list[int], votes: int) -> bool:
-        """Whether no other call of mine is led to golden's j-th as well."""
-        label = labels[i]
-        rivals: dict[int, int] = defaultdict(int)
-        for slot, user in self.golden.users[j]:
-            at = self.back[user]
-            if at < 0:
-                continue
-            for other_slot, maker in self.mine.makers[at]:
-                if other_slot == slot and maker >= 0 and maker != i and labels[maker] == label:
-                    if self.partner[maker] < 0:
-                        rivals[maker] += 1
-        for slot, maker in self.golden.makers[j]:
-            if maker < 0 or self.back[maker] < 0:
-                continue
-            for other_slot, user in self.mine.users[self.back[maker]]:
-                if other_slot == slot and user != i and labels[user] == label:
-                    if self.partner[user] < 0:
-                        rivals[user] += 1
-        return not rivals or max(rivals.values()) < votes
+        j = chosen[0]
+        rivals = _votes(j, self.golden, self.mine, self.back, self.partner, labels, others[j])
+        rivals.pop(i, None)
+        return j if max(rivals.values(), default=0) < best else -1
 
     def _beside(self, mine: Array, golden: Array) -> None:
         """Match what stands directly beside a match."""
@@ -269,15 +240,14 @@ class Pairs:
                 for i, j in zip(ours, theirs, strict=True):
                     self.match(i, j, _NEAREST)
                 continue
-            before = np.searchsorted(places, ours) - 1
-            wanted = [int(others[b]) if b >= 0 else 0 for b in before.tolist()]
-            free = theirs[:]
-            for i, place in sorted(zip(ours, wanted, strict=True), key=lambda x: x[0]):
-                if not free:
+            for i, before in zip(ours, np.searchsorted(places, ours).tolist(), strict=True):
+                if not theirs:
                     break
-                j = min(free, key=lambda j: abs(j - place))
-                free.remove(j)
-                self.match(i, j, _NEAREST)
+                wanted = int(others[before - 1]) if before else 0
+                at = bisect_left(theirs, wanted)
+                if at == len(theirs) or (at and wanted - theirs[at - 1] < theirs[at] - wanted):
+                    at -= 1
+                self.match(i, theirs.pop(at), _NEAREST)
 
     def _linked(self, mine: Array, golden: Array) -> tuple[Array, Array]:
         """Labels, and which matched calls the values come from and go to."""
@@ -289,7 +259,7 @@ class Pairs:
             (self.golden, golden.tolist(), golden.copy(), matched),
         ):
             for i in np.flatnonzero(np.array(partner) < 0).tolist():
-                links = [(slot, partner[k]) for slot, k in side.makers[i] if k >= 0]
+                links = [(slot, partner[k]) for slot, k in side.makers[i].items() if k >= 0]
                 after = [(slot, partner[k]) for slot, k in side.users[i] if partner[k] >= 0]
                 fact = labels[i], tuple(links), tuple(sorted(after))
                 numbers[i] = known.setdefault(fact, len(known))
@@ -309,3 +279,28 @@ class Pairs:
             a, b = left[ours[h] : ends[0][h]], right[theirs[t] : ends[1][t]]
             for x, y in common(mine[a].tolist(), golden[b].tolist()):
                 self.match(int(a[x]), int(b[y]), _ORDER)
+
+
+def _votes(
+    i: int, side: Side, other: Side, partner: Array, back: Array, labels: list[int], label: int
+) -> dict[int, int]:
+    """The unmatched calls of the other side, of one label, that take or make what the i-th call of
+    this side does, and how many values say so."""
+    votes: dict[int, int] = defaultdict(int)
+    for slot, user in side.users[i]:
+        across = partner[user]
+        if across < 0:
+            continue
+        maker = other.makers[across].get(slot, -1)
+        if maker >= 0 and back[maker] < 0 and labels[maker] == label:
+            votes[maker] += 1
+    for slot, maker in side.makers[i].items():
+        if maker < 0 or partner[maker] < 0:
+            continue
+        users = other.users[partner[maker]]
+        if len(users) > CROWD:
+            continue
+        for other_slot, user in users:
+            if other_slot == slot and back[user] < 0 and labels[user] == label:
+                votes[user] += 1
+    return votes

@@ -15,6 +15,7 @@ import numpy as np
 from dumper.reader import Record
 
 from .facts import Labels
+from .names import OpMap
 
 Array = np.ndarray
 
@@ -38,14 +39,14 @@ class Side:
         self.count = len(records)
         self.through: list[bool] = []
         self.idle: list[bool] = []
-        self.makers: list[list[tuple[int, int]]] = []
+        self.makers: list[dict[int, int]] = []
         self.users: list[list[tuple[int, int]]] = [[] for _ in records]
         self._labels = labels
         self._values: dict[int, int] = {}
         self._made: list[tuple[int, int]] = []
         self._used: list[tuple[int, int, int]] = []
         self._brought: list[tuple[int, int]] = []
-        self._named = _before(records, called)
+        self._named = _before(records, called, labels.table)
         backward = {
             (record.entry.step, record.entry.api)
             for record in records
@@ -63,7 +64,7 @@ class Side:
         flat = [
             number
             for i, made in enumerate(self.makers)
-            for slot, maker in made
+            for slot, maker in made.items()
             for number in (maker, i, slot)
         ]
         self.edges = np.array(flat, np.int64).reshape(-1, 3)
@@ -78,10 +79,10 @@ class Side:
                 names.append(self._labels.path(name))
             else:
                 named[number] = self._labels.path(name)
-        makers: list[tuple[int, int]] = []
+        makers: dict[int, int] = {}
         given, first, outputs = set(), None, 0
         for key, number in numbers.items():
-            if key[0] != "i":
+            if key[:1] != "i":
                 if number not in given:
                     if through and first is not None:
                         values[number] = values[first]
@@ -107,7 +108,7 @@ class Side:
                 names.append(named[number])
             maker, output = made[value]
             edge = slot << 20 | output
-            makers.append((edge, maker))
+            makers[edge] = maker
             if maker >= 0:
                 self.users[maker].append((edge, i))
         self.makers.append(makers)
@@ -177,16 +178,22 @@ def _sums(numbers: Array, slots: Array, at: Array, count: int) -> Array:
     return sums
 
 
-def _before(records: Sequence[Record], called: Mapping[int, str]) -> dict[int, str | None]:
-    """Names of values, and of what they were before ops in place wrote them (a clipped gradient)."""
+def _before(
+    records: Sequence[Record], called: Mapping[int, str], table: OpMap
+) -> dict[int, str | None]:
+    """Names of values, and of what they were before they were written in place (a gradient that
+    is clipped) or brought elsewhere."""
     named: dict[int, str | None] = dict(called)
     if not named:
         return named
     for record in reversed(records):
         values = record.entry.values
         for key, number in values.items():
-            if key[0] == "o" and number in named:
-                before = values.get(f"input{key[6:]}")
-                if before is not None:
-                    named.setdefault(before, named[number])
+            if key[:1] == "i" or number not in named:
+                continue
+            before = values.get(f"input{key[6:]}")
+            if before is None and table.canonical(record.ir) in table.carriers:
+                before = values.get("input/self")
+            if before is not None:
+                named.setdefault(before, named[number])
     return named

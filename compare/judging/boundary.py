@@ -11,8 +11,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dumper.reader import Record
+
 from ..alignment import Match
 from . import words
+from .classes import Class, class_of
 from .estimates import CONDITION
 from .numerics import is_rounded, rounding
 from .verdict import Kind, Verdict
@@ -25,6 +28,10 @@ _UNITS = 16.0
 
 _FAR = 64.0
 """How many times the allowed is beyond any doubt."""
+
+
+def _draws(record: Record) -> bool:
+    return class_of(record.ir).kind is Class.RANDOM or "_rng_state" in record.arguments
 
 
 def judge_boundary(row: Row, entering: Sequence[float], match: Match, context: Context) -> Verdict:
@@ -69,6 +76,9 @@ def judge_boundary(row: Row, entering: Sequence[float], match: Match, context: C
     if apart <= allowed:
         reason = f"{what}; what enters differs by {given:.3g}: an estimate"
         return Verdict(Kind.INHERITED, "inherited_estimate", reason, low_evidence=low, **numbers)
+    if any(_draws(record) for side in (match.mine, match.golden) for record in side):
+        reason = f"random numbers are drawn inside; {what}"
+        return Verdict(Kind.NOT_COMPARABLE, "random", reason, **numbers)
     if apart <= _FAR * allowed:
         reason = (
             f"{what}; what enters differs by {given:.3g}: more than expected, no formula is known"

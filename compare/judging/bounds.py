@@ -7,6 +7,7 @@ formula bounds as it goes (tracked.py), plus one rounding to each side's dtype.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,25 +15,36 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import movement, pointwise, products, reductions  # noqa: F401  they enter their formulas
+from . import movement, pointwise, pooling, products, reductions  # noqa: F401  they enter their formulas
 from .classes import Class, OpClass
-from .numerics import Numerics, internal, is_rounded, largest, rounding, smallest
 from .norms import sizes
-from .operands import FORMULAS, Missing, Operands
+from .numerics import Numerics, internal, is_rounded, largest, rounding, smallest
+from .operands import FORMULAS, Operands
 from .parts import cut_of, sliced, slices, some
 from .tracked import C, Tracked
 
 BLOCK = 1 << 20
 """Elements of a result that are judged at a time, where it can be cut."""
 
-BUDGET = 1 << 32
+BUDGET = 1 << 31
 """Multiplications of one product from which on only some of its rows are computed."""
+
+_ROOM = 16
+"""Times what an op took and returned that its formula may make."""
 
 _UNDERFLOWS = 8
 """Smallest numbers of a dtype that may be lost on the way where every step is rounded to it."""
 
-_WHOLE = {"nll_loss_backward", "nll_loss2d_backward", "mse_loss_backward"}
-"""Pointwise ops whose elements depend on more than the elements at their place."""
+_WHOLE = {
+    "nll_loss_backward",
+    "nll_loss2d_backward",
+    "mse_loss_backward",
+    "amax",
+    "amin",
+    "max",
+    "min",
+}
+"""Pointwise and exact ops whose elements depend on more than the elements at their place."""
 
 
 class Call(NamedTuple):
@@ -105,23 +117,37 @@ def measure(op: OpClass, output: str, pair: Pair, mine: Call, golden: Call, equa
         exact = op.kind in (Class.MOVEMENT, Class.EXACT) and equal
         alike = equal and mine.numerics == golden.numerics
         for part, left, right in _blocks(op, output, pair, mine, golden):
-            expected = predict(op, output, left)
-            other = expected if alike else predict(op, output, right)
+            expected = predict(op, output, left, part.mine.size)
+            other = expected if alike else predict(op, output, right, part.mine.size)
             found.merge(compare(part, expected, other, (left, right), exact, alike))
         return found
 
 
-def predict(op: OpClass, output: str, call: Call) -> Tracked:
-    """What one output of the op is, by its formula, from these inputs."""
+def predict(op: OpClass, output: str, call: Call, size: int) -> Tracked:
+    """What one output of the op is, by its formula, from these inputs. size: its elements."""
     name = _formula_name(op.base)
     member = _member(output) if name != op.base or name in _LISTED else None
     if member is not None:
         call, output = _of_list(call, member), output.partition("/")[0]
     values = {**call.values, "_base": name}
-    results = FORMULAS[name](Operands(call.arrays, values, (), call.dtypes, call.numerics))
+    room = _ROOM * (sum(a.size for a in call.arrays.values()) + size + 1024)
+    if op.kind is not Class.PRODUCT:
+        _check_broadcasts(call, room)
+    results = FORMULAS[name](Operands(call.arrays, values, call.dtypes, call.numerics, room))
     if isinstance(results, Tracked):
         return results
     return results[output]
+
+
+def _check_broadcasts(call: Call, room: int) -> None:
+    """Two operands that together would be far larger than all the op took and returned are not
+    those of a real call."""
+    shapes = [a.shape for name, a in call.arrays.items() if a.ndim and "/" not in name]
+    for i, shape in enumerate(shapes):
+        for other in shapes[:i]:
+            with contextlib.suppress(ValueError):  # they never meet
+                if math.prod(np.broadcast_shapes(shape, other)) > room:
+                    raise MemoryError
 
 
 _LISTED = {"_fused_adam", "_fused_adamw", "_fused_sgd", "_foreach_norm"}
@@ -173,7 +199,7 @@ def _blocks(
             yield Pair(pair.mine[index], pair.golden[index], pair.dtypes), *calls
         return
     sides = [(c, _operands(output, c)) for c in (mine, golden)]
-    elementwise = op.kind in (Class.POINTWISE, Class.EXACT) and op.base not in _WHOLE
+    elementwise = op.kind in (Class.POINTWISE, Class.EXACT) and _formula_name(op.base) not in _WHOLE
     if elementwise and output.partition("/")[0] in ("result", "self", "out"):
         if not all(_broadcasts(a.shape, shape) for _, arrays in sides for a in arrays.values()):
             raise ValueError("these operands do not give that result")
@@ -228,9 +254,10 @@ def by_norms(op: OpClass, output: str, pair: Pair, call: Call) -> Found | None:
         if least is None:
             return None
         found = Found()
-        for at in slices(pair.mine.shape[0] if pair.mine.ndim else 1, _rows_of(pair)):
+        rows = pair.mine.shape[0] if pair.mine.ndim else 0
+        for at in slices(rows, max(1, BLOCK * rows // max(1, pair.mine.size))):
             a, b = (side[at].astype(np.float64) for side in (pair.mine, pair.golden))
-            size = least[at] if least.ndim == a.ndim and least.shape[0] == pair.mine.shape[0] else least  # fmt: skip
+            size = np.broadcast_to(least, pair.mine.shape)[at]
             allowed = sum(
                 C / 2 * size * internal(dtype, call.numerics)
                 + np.abs(b) * rounding(dtype)
@@ -243,13 +270,10 @@ def by_norms(op: OpClass, output: str, pair: Pair, call: Call) -> Found | None:
             share = apart / allowed
             worst = int(np.argmax(share))
             top = float(share.reshape(-1)[worst])
-            found.merge(Found(top, top, float(apart.flat[worst]),
-                              float(np.broadcast_to(allowed, a.shape).flat[worst]), size=a.size))  # fmt: skip
-        return found if found.left <= 1 else None
-
-
-def _rows_of(pair: Pair) -> int:
-    return max(1, BLOCK * (pair.mine.shape[0] if pair.mine.ndim else 1) // max(1, pair.mine.size))
+            limit = float(np.broadcast_to(allowed, a.shape).reshape(-1)[worst])
+            actual = float(apart.reshape(-1)[worst])
+            found.merge(Found(top, top, actual, limit, size=a.size))
+        return found if found.size and found.left <= 1 else None
 
 
 def _operands(output: str, call: Call) -> dict[str, np.ndarray]:
@@ -361,5 +385,3 @@ def _odd(
     handed = rest & follow[0] & follow[1]
     found.saturated, found.ranged = int(saturated.sum()), int(ranged.sum())
     found.handed, found.nonfinite = int(handed.sum()), int((rest & ~handed).sum())
-
-

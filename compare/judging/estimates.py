@@ -1,4 +1,4 @@
-"""Rules for what has no formula here, or whose inputs are not in the file: coarser, and they say so."""
+"""Rules for ops without a formula, or without inputs in the file: coarser, and they say so."""
 
 from __future__ import annotations
 

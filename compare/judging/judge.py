@@ -20,9 +20,10 @@ from dumper.stored import Argument, Tensor
 
 from ..metrics import Metrics
 from . import estimates, words
-from .bounds import Call, Found, Missing, Pair, by_norms, has_formula, measure
+from .bounds import Call, Found, Pair, by_norms, has_formula, measure
 from .classes import Class, OpClass, class_of
 from .numerics import Numerics, is_rounded, rounding
+from .operands import Missing
 from .verdict import Kind, Verdict
 
 Read = Callable[[Tensor], np.ndarray]
@@ -37,6 +38,10 @@ WORKSPACES = {
     "_scaled_dot_product_efficient_attention": ("philox_seed", "philox_offset"),
 }
 """Results that only the op's own backward reads, in a form of the device's own."""
+
+_UNFIT = (ArithmeticError, AttributeError, IndexError, KeyError, NotImplementedError, TypeError,
+          ValueError)  # fmt: skip
+"""What a formula raises for operands and arguments that are not those of the op."""
 
 _DEVICE_BOUND = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "_rng_state")
 
@@ -159,7 +164,7 @@ def _by_inputs(row: Row, op: OpClass, context: Context, dtypes: tuple[str, str])
         if not has_formula(op):
             raise Missing(op.base)
         found = measure(op, row.mine.name, pair, mine, golden, equal)
-    except (KeyError, NotImplementedError, ValueError, IndexError, TypeError, AttributeError):
+    except _UNFIT:
         return _estimate(pair, mine, golden, op, equal)
     return words.of(found, op, row, (mine, golden), equal)
 

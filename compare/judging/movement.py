@@ -78,7 +78,7 @@ def _embedding(c: Operands) -> Tracked:
 
 @formula("select_backward")
 def _select_backward(c: Operands) -> Tracked:
-    v = np.zeros(c.value("input_sizes"))
+    v = np.zeros(c.bounded(*c.value("input_sizes")))
     at: list[int | slice] = [slice(None)] * v.ndim
     at[int(c.value("dim"))] = int(c.value("index"))
     v[tuple(at)] = c["grad_output"].v
@@ -87,7 +87,7 @@ def _select_backward(c: Operands) -> Tracked:
 
 @formula("slice_backward")
 def _slice_backward(c: Operands) -> Tracked:
-    v = np.zeros(c.value("input_sizes"))
+    v = np.zeros(c.bounded(*c.value("input_sizes")))
     at = [slice(None)] * v.ndim
     axis, end = int(c.value("dim")), int(c.value("end"))
     at[axis] = slice(int(c.value("start")), min(end, v.shape[axis]), int(c.value("step", 1)))
@@ -113,7 +113,9 @@ def _roll(c: Operands) -> Tracked:
 
 @formula("repeat")
 def _repeat(c: Operands) -> Tracked:
-    return Tracked(np.tile(c["self"].v, c.value("repeats")))
+    x, times = c["self"].v, c.value("repeats")
+    c.bounded(*times, *x.shape)
+    return Tracked(np.tile(x, times))
 
 
 @formula("constant_pad_nd")
@@ -121,6 +123,7 @@ def _constant_pad(c: Operands) -> Tracked:
     x, pads = c["self"].v, c.value("pad")
     pairs = [(0, 0)] * (x.ndim - len(pads) // 2)
     pairs += [(pads[i], pads[i + 1]) for i in range(len(pads) - 2, -1, -2)]
+    c.bounded(*(n + max(0, a) + max(0, b) for n, (a, b) in zip(x.shape, pairs, strict=True)))
     wide = np.pad(x, [(max(0, a), max(0, b)) for a, b in pairs],
                   constant_values=float(c.value("value", 0)))  # fmt: skip
     cut = tuple(slice(max(0, -a), n - max(0, -b)) for (a, b), n in zip(pairs, wide.shape))  # noqa: B905

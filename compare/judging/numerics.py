@@ -38,8 +38,8 @@ class Numerics(NamedTuple):
     @property
     def modes(self) -> tuple[str, ...]:
         """What is not plain IEEE float32, in words."""
-        found = [f"{kind} operands rounded to {to}" for kind, to in
-                 (("matrix", self.matrix), ("convolution", self.convolution)) if to != KEPT]  # fmt: skip
+        kinds = {"matrix": self.matrix, "convolution": self.convolution}
+        found = [f"{kind} operands rounded to {to}" for kind, to in kinds.items() if to != KEPT]
         if self.accumulate != "float32":
             found.append(f"sums in {self.accumulate}")
         if self.split:
@@ -168,8 +168,9 @@ def numerics_of(environment: Mapping[str, Any], device: int | None) -> Numerics:
 
     An `npu` of type 910A or 310P rounds float32 operands of all products to half and saturates,
     910B rounds those of convolutions to HF32 unless its flags say otherwise. CUDA uses TF32, and
-    adds up parts of 16-bit products in 16 bits, where its flags allow it. Pointwise ops of some builds for CPUs of ARM return wrong elements (pytorch#75411): that
-    is said where a result does not follow from its inputs.
+    adds up parts of 16-bit products in 16 bits, where its flags allow it. Pointwise ops of some
+    builds for CPUs of ARM return wrong elements (pytorch#75411): that is said where a result does
+    not follow from its inputs.
     """
     npu, cuda = environment.get("npu"), environment.get("cuda")
     if device == _NPU and isinstance(npu, dict) and not _is_exact(npu):

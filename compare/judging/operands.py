@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -39,19 +40,26 @@ def formula(*names: str) -> Callable[[Formula], Formula]:
 
 
 class Operands:
-    """arrays: the tensors by name, in their own dtypes. values: what is no tensor. outputs: names
-    of what the op returned. dtypes: of the arrays, torch's names. numerics: of this side."""
+    """arrays: the tensors by name, in their own dtypes. values: what is no tensor. dtypes: of the
+    arrays, torch's names. numerics: of this side. room: elements that a formula may make."""
 
     def __init__(
         self,
         arrays: Mapping[str, np.ndarray],
         values: Mapping[str, Any],
-        outputs: tuple[str, ...],
         dtypes: Mapping[str, str],
         numerics: Numerics,
+        room: int,
     ) -> None:
-        self.arrays, self.values, self.outputs = arrays, values, outputs
-        self.dtypes, self.numerics = dtypes, numerics
+        self.arrays, self.values = arrays, values
+        self.dtypes, self.numerics, self.room = dtypes, numerics, room
+
+    def bounded(self, *sizes: int) -> tuple[int, ...]:
+        """A shape that a file asks for. Raises ValueError where it is none, or larger than what the
+        op took and returned can call for."""
+        if min(sizes, default=0) < 0 or math.prod(sizes) > self.room:
+            raise ValueError(f"no formula makes {list(sizes)} of this op's operands")
+        return sizes
 
     def __contains__(self, name: str) -> bool:
         return name in self.arrays

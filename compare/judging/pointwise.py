@@ -9,8 +9,23 @@ import numpy as np
 
 from .operands import Operands, formula
 from .tracked import (
-    FUNCTION, Tracked, cos, erf, exp, expm1, log, log1p, maximum, minimum, power, rsqrt,
-    sigmoid, sin, sqrt, tanh, where,
+    FUNCTION,
+    Tracked,
+    cos,
+    erf,
+    exp,
+    expm1,
+    log,
+    log1p,
+    maximum,
+    minimum,
+    power,
+    rsqrt,
+    sigmoid,
+    sin,
+    sqrt,
+    tanh,
+    where,
 )  # fmt: skip
 
 _SQRT_HALF = math.sqrt(0.5)
@@ -72,7 +87,7 @@ def _pow(c: Operands) -> Tracked:
     if "exponent" in c:
         a, b = c["self"], c["exponent"]
         v = np.power(a.v, b.v)
-        return Tracked(v, FUNCTION * np.abs(v) * (a.r + np.abs(b.v * np.log(np.abs(a.v)))), a.r)
+        return Tracked(v, FUNCTION * np.abs(v) * a.r * (1 + np.abs(b.v * np.log(np.abs(a.v)))), a.r)
     return power(c["self"], float(c.value("exponent")))
 
 
@@ -316,11 +331,12 @@ def _gru_cell_backward(c: Operands) -> dict[str, Tracked]:
     n = g.v.shape[-1]
     r, z, new, hx, b_n = (space[..., k * n : (k + 1) * n] for k in range(5))
     d_z = g * (hx - new) * (1.0 - z) * z
-    d_n = g * (1.0 - z) * (1.0 - new * new)
+    through = g * z
+    d_n = (g - through) * (1.0 - new * new)
     d_r = d_n * b_n * (1.0 - r) * r
     into, hidden = _joined([d_r, d_z, d_n]), _joined([d_r, d_z, d_n * r])
     return {
-        "result0": into, "result1": hidden, "result2": g * z,
+        "result0": into, "result1": hidden, "result2": through,
         "result3": into.sum(0), "result4": hidden.sum(0),
     }  # fmt: skip
 

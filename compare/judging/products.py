@@ -16,12 +16,12 @@ from .numerics import rounding
 from .operands import Operands, formula
 from .tracked import Tracked, bilinear, exp, log, sigmoid, tanh, tracked
 
-
 Product = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def _matmul(c: Operands, a: str, b: str) -> Tracked:
     x, y = c[a], c[b]
+    c.bounded(*x.v.shape[:-1], y.v.shape[-1] if y.v.ndim > 1 else 1)
     return c.product(np.matmul, (a, b), (x, y), x.v.shape[-1])
 
 
@@ -95,6 +95,10 @@ def _geometry(c: Operands, rank: int) -> Geometry:
     return Geometry(each("stride"), each("padding"), each("dilation"), int(c.value("groups", 1)))
 
 
+def _bordered(size: tuple[int, ...], g: Geometry) -> tuple[int, ...]:
+    return tuple(n + 2 * p for n, p in zip(size, g.padding, strict=True))
+
+
 def _padded(x: np.ndarray, g: Geometry, need: tuple[int, ...]) -> np.ndarray:
     """Input with its border, at least as large as is needed."""
     wide = [
@@ -145,7 +149,7 @@ def spread(y: np.ndarray, w: np.ndarray, g: Geometry, size: tuple[int, ...]) -> 
 
 
 def correlate(x: np.ndarray, y: np.ndarray, g: Geometry, kernel: tuple[int, ...]) -> np.ndarray:
-    """The gradient of `convolve` in w: x (N, C, ...) and y (N, O, ...) to (O, C / groups, kernel)."""
+    """The gradient of `convolve` in w: x (N, C, ...), y (N, O, ...) to (O, C / groups, kernel)."""
     out = y.shape[2:]
     padded = _padded(x, g, _need(g, kernel, out))
     grouped = _grouped(y, g.groups)
@@ -187,17 +191,24 @@ def _convolution(c: Operands) -> Tracked:
     names = ("input" if "input" in c else "self", "weight")
     if c.value("transposed"):
         size = _transposed_out(c, g, x.v, w.v)
+        c.bounded(x.v.shape[0], w.v.shape[1] * g.groups, *_bordered(size, g))
         count = taps * w.v.shape[0] // g.groups
         found = c.product(
             lambda a, b: spread(a, b, g, size), names, (x, w), count, "convolution", taps
         )
     else:
         out, count = _out(g, x.v, w.v), taps * w.v.shape[1]
+        c.bounded(*x.v.shape[:2], *_bordered(x.v.shape[2:], g))
+        c.bounded(x.v.shape[0], w.v.shape[0], *out)
         found = c.product(
             lambda a, b: convolve(a, b, g, out), names, (x, w), count, "convolution", taps
         )
     bias = c.optional("bias")
-    return found if bias is None else found + bias.reshape(1, -1, *[1] * (x.v.ndim - 2))
+    if bias is None:
+        return found
+    if found.r > 1:  # the product is stored before the bias is added, or the bias before it
+        found = Tracked(found.v, found.w + found.r * np.abs(found.v), found.r)
+    return found + bias.reshape(1, -1, *[1] * (x.v.ndim - 2))
 
 
 @formula("convolution_backward", "convolution_backward_overrideable")
@@ -206,6 +217,8 @@ def _convolution_backward(c: Operands) -> dict[str, Tracked]:
     g = _geometry(c, x.v.ndim - 2)
     kernel = w.v.shape[2:]
     taps, mask, found = math.prod(kernel), c.value("output_mask", [True] * 3), {}
+    wide = (d if c.value("transposed") else x).v
+    c.bounded(*wide.shape[:2], *_bordered(wide.shape[2:], g))
 
     def product(f: Product, a: Tracked, b: Tracked, count: int, stores: int) -> Tracked:
         return c.product(f, ("grad_output", "weight"), (a, b), count, "convolution", stores)
@@ -224,7 +237,7 @@ def _convolution_backward(c: Operands) -> dict[str, Tracked]:
     if mask[1]:
         found["result1"] = product(weigh[0], x, d, weigh[1], x.v.shape[0])
     if len(mask) > 2 and mask[2]:
-        found["result2"] = d.sum(tuple(a for a in range(d.v.ndim) if a != 1))
+        found["result2"] = d.sum(tuple(a for a in range(d.v.ndim) if a != 1), stored=True)
     return found
 
 

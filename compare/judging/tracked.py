@@ -1,9 +1,9 @@
-"""Numbers that carry how far rounding may have moved them: an op's formula is written once, in plain
-arithmetic, and gives both its exact value and the bound on what a float computation of it may say.
+"""Numbers that carry how far rounding may have moved them.
 
-First order running error analysis: every operation adds its own rounding, one unit of its result,
-to what its operands bring along, scaled by its derivatives. A sum of K terms adds, on each side,
-the greater of
+An op's formula is written once, in plain arithmetic, and gives its exact value and the bound on
+what a float computation of it may say. First order running error analysis: every operation adds its
+own rounding, one unit of its result, to what its operands bring along, scaled by its derivatives.
+A sum of K terms adds, on each side, the greater of
 
     u * C/2 * sum|terms|
     u * Z * sqrt(K / 6) * sqrt(sum**2 / 3 + sum(terms**2) / 2)
@@ -11,9 +11,12 @@ the greater of
 The first was measured: it covers products of K from 64 to 32768 on data without structure. The
 second is statistical, for long sums of one sign and for sums that a few large terms rule: K
 roundings, each of up to one unit of a partial sum, are random to each other (a unit's root mean
-square is 1/sqrt(6) over all mantissas); partial sums go to the sum in even steps, and walk from that
-line by what the terms are. Their total stays below Z standard deviations with the confidence that
-`CONFIDENCE` says.
+square is 1/sqrt(6) over all mantissas); partial sums go to the sum in even steps, and walk from
+that line by what the terms are. Their total stays below Z standard deviations with the confidence
+that `CONFIDENCE` says. Terms that are one number are rounded alike: where gradients of means or
+expanded tensors are added up, a run of m equal terms counts as one, m times as large, with m
+roundings that are one: sum(terms**2) is m times what it was, and the whole sqrt(m) times. Where all terms of a product are one number, chance has no part: each of K
+roundings may be a unit of its partial sum, u * K/2 * |sum| together.
 """
 
 from __future__ import annotations
@@ -39,6 +42,9 @@ FUNCTION = 4.0
 """Units (half a ULP each) that exp, tanh, log and the like may be off: two ULP."""
 
 _PER_SIDE = C / 2
+
+_ALIKE = 1.001
+"""K * sum of squares over the square of the sum: below this, terms are taken to be one number."""
 
 ERF = 16.0
 """Units of 1 that erf may be off: vectorised kernels take a polynomial with that absolute error."""
@@ -133,7 +139,8 @@ class Tracked:
         brought = 0.0
         if not self.is_exact:
             brought = np.broadcast_to(self.w, self.v.shape).sum(axis=axis, keepdims=keepdims)
-        own = summed(v, size, squares, count) * (self.r if stored else 1.0)
+        own = summed(v, size, squares, count, _runs(self.v, axis))
+        own = own * (self.r if stored else 1.0)
         return Tracked(v, brought + own, self.r)
 
     def mean(self, axis: Axis = None, keepdims: bool = False) -> Tracked:
@@ -155,12 +162,34 @@ def tracked(value: Any) -> Tracked:
     return value if isinstance(value, Tracked) else Tracked(value)
 
 
-def summed(v: np.ndarray, size: np.ndarray, squares: np.ndarray, count: int) -> np.ndarray:
+def summed(
+    v: np.ndarray, size: np.ndarray, squares: np.ndarray, count: int, alike: float = 1.0
+) -> np.ndarray:
     """What a sum adds on one side: v the sum, size and squares the sums of the terms' magnitudes
-    and squares, count how many terms."""
+    and squares, count how many terms. alike: how many neighbouring terms are one number."""
     if count <= 1:
         return np.zeros(np.shape(v))
-    return np.maximum(_PER_SIDE * size, walked(v, squares, count))
+    walk = walked(v, alike * squares, count) * math.sqrt(alike)
+    found = np.maximum(_PER_SIDE * size, walk)
+    if count <= 2:
+        return found
+    one = count * squares <= _ALIKE * np.square(np.abs(v))
+    return np.maximum(found, np.where(one, count / 2 * np.abs(v), 0.0))
+
+
+def _runs(x: np.ndarray, axis: Axis) -> float:
+    """How many neighbours along some axes are one number, on average; zeros round nothing."""
+    axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    found = 1.0
+    for each in axes:
+        size = x.shape[each]
+        if size > 1:
+            ahead, behind = (
+                x[(slice(None),) * (each % x.ndim) + (at,)] for at in (slice(1, None), slice(-1))
+            )
+            share = np.count_nonzero((ahead == behind) & (ahead != 0)) / max(1, ahead.size)
+            found *= min(size, 1 / max(1 - share, 1 / size))
+    return found
 
 
 def walked(v: np.ndarray, squares: np.ndarray, count: int) -> np.ndarray:
@@ -209,7 +238,9 @@ def power(x: Any, exponent: float) -> Tracked:
     if exponent == 2:
         return tracked(x) * tracked(x)
     f = apply(lambda a: np.power(a, exponent), lambda a, y: exponent * y / a, FUNCTION)
-    return f(x)
+    found = f(x)
+    off = found.r * np.abs(found.v * exponent * np.log(np.abs(tracked(x).v)))  # it is rounded too
+    return Tracked(found.v, found.w + np.where(np.isfinite(off), off, 0), found.r)
 
 
 def where(condition: np.ndarray, a: Any, b: Any) -> Tracked:

@@ -11,6 +11,7 @@ import numpy as np
 from ..metrics import Metrics
 from .bounds import Call, Found, Pair
 from .classes import Class, OpClass
+from .numerics import rounding
 from .verdict import Kind, Verdict
 
 if TYPE_CHECKING:
@@ -59,8 +60,6 @@ def random(states: tuple[Any, Any]) -> Verdict:
 
 def below_rounding(m: Metrics, dtypes: tuple[str, str]) -> Verdict:
     """Apart by no more than one rounding on each side."""
-    from .numerics import rounding
-
     unit = rounding(dtypes[0]) + rounding(dtypes[1])
     reach = max(m.reach)
     return Verdict(
@@ -87,7 +86,7 @@ def within_ulps(m: Metrics, op: OpClass) -> Verdict:
 
 def near(found: Found, op: OpClass, call: Call, dtypes: tuple[str, str]) -> Verdict:
     """A product on equal inputs, apart by less than its operands' norms allow."""
-    why = f"{_length(op, call)}{_both(dtypes)}{_inputs(call)}; less than |a| |b| / 3 allows"
+    why = f"{_length(op, call)}{_both(dtypes)}{_inputs(call)}; less than half of |a| |b| allows"
     return _numbers(Verdict(Kind.ROUNDING, "within_norms", why), found)
 
 
@@ -97,7 +96,7 @@ def not_exact(pair: Pair) -> Verdict:
     return Verdict(
         Kind.DIFFERS,
         "not_exact",
-        f"{unlike} of {pair.mine.size} elements differ where inputs are equal and nothing is rounded",
+        f"{unlike} of {pair.mine.size} elements differ, inputs are equal and this rounds nothing",
         allowed=0.0,
         margin=math.inf,
     )
@@ -142,7 +141,8 @@ def _unknown(op: OpClass) -> str:
 def estimated(apart: float, given: float, condition: float, found: Found) -> Verdict:
     """No formula, and inputs that differ."""
     share = f"relative distance {apart:.3g}, of inputs {given:.3g}"
-    numbers = {"allowed": condition * given, "actual": apart, "margin": _margin(apart, condition * given)}  # fmt: skip
+    limit = condition * given
+    numbers = {"allowed": limit, "actual": apart, "margin": _margin(apart, limit)}
     if apart <= condition * given and not found.nonfinite:
         return Verdict(Kind.INHERITED, "inherited_estimate", f"{share}: an estimate", **numbers)
     reason = f"{share}: more than {condition:g} times, and no formula of the op is known here"

@@ -48,15 +48,8 @@ def can(family: str, way: str) -> bool:
     return WAYS[way].device in families.FAMILIES[family].devices and not lstm_in_half
 
 
-def dump(
-    family: str,
-    way: str,
-    folder: Path,
-    source: Path | None = None,
-    around: contextlib.AbstractContextManager | None = None,
-) -> Path:
-    """Record a step. source: the dump whose inputs each op is fed, in load mode. around: what the
-    recording runs in."""
+def dump(family: str, way: str, folder: Path, source: Path | None = None) -> Path:
+    """Record a step. source: the dump whose inputs each op is fed, in load mode."""
     how = WAYS[way]
     path = folder / f"{family}-{way.replace(', ', '-').replace(' ', '-')}{'-fed' * bool(source)}.h5"
     path.unlink(missing_ok=True)
@@ -69,8 +62,6 @@ def dump(
             step = families.make(family, how.device)
             if how.autocast:
                 stack.enter_context(torch.autocast("cpu", how.autocast))
-            if around:
-                stack.enter_context(around)
             options = {"use_load": True, "load_file_path": source} if source else {"use_dump": True}
             with torch.utils.dumper(dump_path=path, **options):
                 step()

@@ -22,30 +22,36 @@ from .dumps import can, dump, judged
 _FLOATING = (Class.POINTWISE, Class.REDUCTION, Class.PRODUCT)
 
 
+PAIRS = (("npu exact", "npu exact"), ("npu 910A", "cpu"))
+"""The faulty side, and golden."""
+
+
 def measure(
-    chosen: list[str], folder: Path, profile: str = "npu exact", per_kind: int = 2
+    chosen: list[str], folder: Path, pair: tuple[str, str], per_kind: int = 2
 ) -> tuple[dict[str, Counter], list[str]]:
-    """By kind of fault, how many were planted, changed something, and were flagged; and a line for
-    each that was not. per_kind: how many ops of a family each kind is planted in."""
+    """By kind of fault: how many were planted, changed the op's result, changed it by less than
+    rounding, and were flagged; and a line for each that was neither. per_kind: how many ops of a
+    family each kind is planted in."""
     counts = {kind: Counter() for kind in KINDS}
     missed: list[str] = []
     for family in chosen:
-        if not can(family, profile):
+        if not all(can(family, way) for way in pair):
             continue
-        golden = dump(family, profile, folder)
+        golden = dump(family, pair[1], folder)
         for kind, count in counts.items():
             left = per_kind
             for op, ir, nth in _targets(golden, kind):
                 if not left:
                     break
-                said = _planted(family, profile, folder, golden, op, ir, kind, nth)
+                said = _planted(family, pair[0], folder, golden, op, ir, kind, nth)
                 if said is None:
                     continue
                 left -= 1
                 count["planted"] += 1
                 count["changed"] += said != "same"
                 count["flagged"] += said == "differs"
-                if said not in ("same", "differs"):
+                count["below rounding"] += said.startswith("rounding")
+                if not said.startswith(("same", "differs", "rounding")):
                     missed.append(f"{family}: {kind} in call {nth} of {op}: {said}")
         golden.unlink()
     return counts, missed
@@ -80,17 +86,20 @@ def _aten(ir: str) -> str | None:
 
 
 def _planted(
-    family: str, profile: str, folder: Path, golden: Path, op: str, ir: str, kind: str, nth: int
+    family: str, way: str, folder: Path, golden: Path, op: str, ir: str, kind: str, nth: int
 ) -> str | None:
     """What is said of the faulty op; None where the fault could not be applied."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            fault = npu_core.fault(op, kind, nth=nth)
-            path = dump(family, profile, folder, source=golden, around=fault)
+            with npu_core.fault(op, kind, nth=nth) as fault:
+                path = dump(family, way, folder, source=golden)
         except (RuntimeError, ValueError):  # this kind does not fit that call
             return None
-    found = [v for record, _, v in judged(path, golden) if record.seqid == _seqid(golden, ir, nth)]
+    if not fault.applied:
+        return None
+    seqid = _seqid(golden, ir, nth)
+    found = [verdict for record, _, verdict in judged(path, golden) if record.seqid == seqid]
     path.unlink()
     if any(verdict.kind is Kind.DIFFERS for verdict in found):
         return "differs"

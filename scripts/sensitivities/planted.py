@@ -20,7 +20,9 @@ from dumper.stored import Tensor
 from .dumps import can, dump
 
 WAYS = ("cpu", "cpu, fp16 autocast", "cpu, bf16 autocast")
-_KINDS = (Class.MOVEMENT, Class.EXACT, Class.POINTWISE, Class.REDUCTION, Class.PRODUCT, Class.OPTIMIZER)  # fmt: skip
+_NOT = (Class.RANDOM, Class.UNINITIALISED, Class.VALUE)
+"""Classes that are not judged."""
+
 _FLOATS = ("float32", "float16", "bfloat16")
 _STEPS = 26
 PER_OP = 4
@@ -49,7 +51,7 @@ def measure(chosen: list[str], folder: Path) -> dict[Key, list[tuple[float, floa
 def _outputs(opened: Dump, found: dict) -> Iterator[tuple[Key, Record, Tensor]]:
     for record in opened.records:
         op = class_of(record.ir)
-        if op.kind not in _KINDS or not record.has_inputs:
+        if op.kind in _NOT or not record.has_inputs:
             continue
         if any(key.startswith("input/") for key in record.entry.stubs):
             continue
