@@ -154,8 +154,8 @@ def _explained(summary: Summary) -> str:
     found.append((rest, "by what is not meant to agree"))
     if verdicts[Kind.SAME] == compared:
         return f"All {compared} compared tensors are equal to golden."
-    parts = ", ".join(f"{count} differ {why}" for count, why in found if count)
-    return f"Of {compared} compared tensors {verdicts[Kind.SAME]} are equal to golden, {parts}."
+    parts = "".join(f", apart {why} {count}" for count, why in found if count)
+    return f"Of {compared} compared tensors, equal to golden {verdicts[Kind.SAME]}{parts}."
 
 
 def _place(row: Row) -> str:

@@ -103,8 +103,11 @@ class Crossings:
             paths = (place.path, None) if right is None else (None, place.path)
             yield Pair(match.mine[0].seqid, match.mine[0], side, *values, *paths, reason)
             return
-        best = _alike(mine.seen(left, match), golden.seen(right, match))
-        if best is not None:
+        seen = mine.seen(left, match), golden.seen(right, match)
+        best = _alike(*seen)
+        if best is None and all(seen) and mine.shape(left) != golden.shape(right):
+            best = seen[0][0], seen[1][0]
+        if best is not None:  # a side may have only parts of a value, which its ops took it in
             a, b = best
             values = a.tensor, b.tensor
             record = left.place.record
@@ -166,9 +169,9 @@ class _Side:
 
 
 def _alike(mine: list[_Seen], golden: list[_Seen]) -> tuple[_Seen, _Seen] | None:
-    """The first two of one shape, else the first two; None where a side has no data."""
+    """The first two of one shape; None where there are none."""
     for one in mine:
         for other in golden:
             if one.tensor.shape == other.tensor.shape:
                 return one, other
-    return (mine[0], golden[0]) if mine and golden else None
+    return None

@@ -29,7 +29,27 @@ _LATER = ("KullbackLeiblerDivergence", "StandardDeviation")
 _SHOWN = {"NPUDumpPath": "mine", "GroundTruthPath": "golden"}
 """What a person reads for the columns that speak of dumps."""
 
-_NOT_OF_FILES = ("Index", "NPUDump", "Phase", "Api", "Module", "Source")
+_NOT_OF_FILES = ("Index", "NPUDump", "Phase", "Api", "Module", "Source", "PairedBy")
+
+
+class FirstOwn:
+    """Finds, among the rows of files that `convert` wrote, the first output that is not as in
+    golden although all inputs of its record are."""
+
+    def __init__(self) -> None:
+        self.row: Row | None = None
+        self._record: str | None = None
+        self._fed = True
+
+    def add(self, row: Row) -> None:
+        """Take the next row; those of a record come together, its inputs first."""
+        if row.record_path != self._record:
+            self._record, self._fed = row.record_path, True
+        if row.side == "input":
+            self._fed = self._fed and row.status is Status.EQUAL
+        elif row.side == "output" and self._fed and self.row is None:
+            if row.status in (Status.DIFFERS, Status.INCOMPARABLE):
+                self.row = row
 
 
 def lines_of(row: Row) -> list[tuple[str, str]]:
@@ -55,8 +75,11 @@ def show_pair(row: Row) -> None:
             say(f"{_SHOWN.get(name, name):26} {value}")
 
 
-def show_rows(mine: Path, golden: Path, summary: Summary) -> None:
-    """Print the two names, the counts, the first difference and the worst rows on stdout."""
+def show_rows(mine: Path, golden: Path, summary: Summary, own: Row | None) -> None:
+    """Print the two names, the counts, the first difference and the worst rows on stdout.
+
+    own: what `FirstOwn` found, which is the first difference, if there is one.
+    """
     out = console(sys.stdout)
     for title, path in (("mine", mine), ("golden", golden)):
         out.print(Text(f"{title:6}  {printable(str(path))}"), soft_wrap=True)
@@ -68,7 +91,7 @@ def show_rows(mine: Path, golden: Path, summary: Summary) -> None:
         + (f", {counts[Status.ALIKE]} equal in value" if counts[Status.ALIKE] else ""),
         soft_wrap=True,
     )
-    first = summary.odd
+    first = own or summary.odd
     if first is None:
         out.print("nothing differs" if summary.rows else "nothing was compared: there is no tensor")
         return

@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from dumper.errors import DumpError
+from dumper.index import VIEW
 from dumper.layout import VALUES
 from dumper.reader import Dump, Record
 from dumper.stored import Argument, Tensor
@@ -21,6 +25,7 @@ from .judging import Row as Judged
 from .judging.boundary import judge_boundary
 from .judging.by_numbers import judge_numbers
 from .judging.classes import OpClass
+from .judging.numerics import largest, rounding, smallest
 from .kinds import comparable
 from .row import Row, Status
 
@@ -57,7 +62,7 @@ def _judged(found: Pair, row: Row, rows: Sequence[tuple[Pair, Row]], known: Know
     if row.status is Status.DIFFERS:
         verdict = _of_values(found, row, rows, known)
     elif row.status is Status.UNPAIRED:
-        verdict = _NO_COPY if _only_moves(found) else None
+        verdict = _of_mover(found) if _only_moves(found) else None
     elif row.status is Status.INCOMPARABLE:
         verdict = _NO_NUMBERS.get(_obstacle(found))
     return row if verdict is None else replace(row, judged=verdict)
@@ -83,6 +88,46 @@ def _only_moves(found: Pair) -> bool:
     path = found.my_path or found.golden_path
     ir = found.record.ir if found.record else path.split("/")[1] if path else ""
     return found.side is None and class_of(ir).kind in _MOVES
+
+
+_COPIES = ("clone", "_to_copy", "contiguous", "detach", "alias", "lift_fresh_copy")
+
+
+def _of_mover(found: Pair) -> Verdict:
+    """The verdict of a record without partner that computes nothing: of a copy its result must be
+    what it was given, which nothing else would tell."""
+    record = found.record
+    if record is None or class_of(record.ir).base not in _COPIES:
+        return _NO_COPY
+    if len(record.inputs) != 1 or len(record.outputs) != 1:  # a view, of which there is no data
+        return _NO_COPY
+    given, made = record.inputs[0], record.outputs[0]
+    if given.shape != made.shape or not made.size or not comparable(given.dtype, made.dtype):
+        return _NO_COPY
+    if not (given.is_plain and made.is_plain):  # which a forked process cannot read
+        return _NO_COPY
+    try:
+        fits = _is_copy(made, given)
+    except (DumpError, MemoryError):
+        return _NO_COPY
+    if fits:
+        return _NO_COPY
+    reason = "one side copies once more, and the copy is not what it was given"
+    low = made.size == 1
+    return Verdict(Kind.DIFFERS, "not_exact", reason, culprit="mine", low_evidence=low)
+
+
+def _is_copy(made: Tensor, given: Tensor) -> bool:
+    """Whether a tensor is another one, rounded once if its dtype is another."""
+    x, y = made.read(), given.read()
+    if made.dtype == given.dtype:
+        return np.ascontiguousarray(x).tobytes() == np.ascontiguousarray(y).tobytes()
+    x, y = (side.astype(np.float64) for side in (x, y))
+    unit = rounding(made.dtype)
+    with np.errstate(all="ignore"):
+        near = np.abs(x - y) <= unit * np.abs(y) + smallest(made.dtype)
+        beyond = np.abs(y) * (1 + unit) >= largest(made.dtype)
+        return bool(np.all(near | beyond | (x == y) | (np.isnan(x) & np.isnan(y))))
 
 
 def _obstacle(found: Pair) -> str:
@@ -128,9 +173,21 @@ def _of_values(
     if found.side == "output" and found.record.phase not in VALUES:
         op = class_of(found.record.ir)
         has_inputs = _has_inputs(found.partner) and (known.context.fed or _has_inputs(found.record))
-        if op.by_default or not has_inputs:
+        if op.kind is Class.MOVEMENT and _is_view(found.record) and _is_view(found.partner):
+            return words.VIEW
+        if (op.by_default or not has_inputs) and op.kind not in _AS_FOUND:
             return _by_numbers(one, op, rows, has_inputs, known.context.fed)
     return judge(one, known.context)
+
+
+_AS_FOUND = (Class.RANDOM, Class.UNINITIALISED)
+"""What is not judged, with or without inputs."""
+
+
+def _is_view(record: Record) -> bool:
+    """Whether all that a record took is only described, as a view of an earlier value."""
+    given = [stub for key, stub in record.entry.stubs.items() if key.startswith("input/")]
+    return bool(given) and not record.inputs and all(stub.reason == VIEW for stub in given)
 
 
 def _has_inputs(record: Record) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
 
+from dumper.garbage import uncollected
 from dumper.layout import VALUES, unescape
 from dumper.reader import Dump, Record
 
@@ -57,7 +58,8 @@ class Pairing:
         self._gone = tuple(map(gone_by_record, omitted))
         self._mine, self._golden = map(_with_lost, (mine, golden), self._gone)
         pair_up = _by_seqid if by_seqid else align
-        self.matches = pair_up(self._mine, self._golden, table or OpMap.default())
+        with uncollected():
+            self.matches = pair_up(self._mine, self._golden, table or OpMap.default())
         self._leaves = leaves_of(self._mine)
 
     def pairs(self) -> Iterator[Pair]:

@@ -78,8 +78,9 @@ _PHRASES = {
     ),
     "nothing differs": ("nothing differs beyond rounding", "除舍入外没有差异"),
     "only inherited": (
-        "no op is at fault: all that differs beyond rounding is inherited from its inputs",
-        "没有算子出错：舍入以外的差异都来自输入",
+        "no op is at fault: inputs, and what the devices are known to do, explain all that differs "
+        "beyond rounding",
+        "没有算子出错：舍入以外的差异都来自输入，或来自设备已知的行为",
     ),
     "unread": (
         "no op is shown to be at fault, but {count} parts of the files could not be read",

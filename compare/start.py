@@ -35,6 +35,7 @@ _OPTIONAL = ("autocast", "eval_modules")
 """Flags whose absence says something: there was none. Of the others it says nothing, since other
 writers and devices do not note them."""
 
+_OF_VALUES = (Status.DIFFERS, Status.INCOMPARABLE)
 _AS_IN_GOLDEN = frozenset((Status.EQUAL, Status.ALIKE, Status.DESCRIBED, Status.UNINITIALISED))
 
 
@@ -78,14 +79,15 @@ class Start:
     scale: LossScale | None = None
     leaves: dict[str, Leaves] = field(default_factory=lambda: {kind: Leaves() for kind in KINDS})
     _apart: bool = False
-    """Whether any value differed so far."""
+    """Whether anything was not as in golden so far."""
 
     def add(self, row: Row, number: int) -> None:
         """Take the next row, by its number in the csv; only leaves count."""
         kind = kind_of(row)
-        if row.status is Status.DIFFERS:
-            if row.phase is None and row.side == "input" and not self._apart:  # of an old file
-                kind = kind or BATCH
+        if row.status not in _AS_IN_GOLDEN:
+            if row.status in _OF_VALUES and row.phase is None and row.side == "input":
+                if not self._apart:  # of an old file; what has no partner may have made it
+                    kind = kind or BATCH
             self._apart = True
         if kind is None or self._is_scale(row):
             return

@@ -46,12 +46,26 @@ def test_nothing_wrong(tmp_path):
     )
 
 
+def test_what_explains_a_difference_is_said(tmp_path):
+    golden = {f"mul/1/{IN}": ONE, f"mul/1/{OUT}": ONE * 3, f"relu/2/{IN}": ONE * 3,
+              f"relu/2/{OUT}": ONE * 3}  # fmt: skip
+    other = np.nextafter(ONE * 3, np.float32(9))
+    mine = {**golden, f"mul/1/{OUT}": other, f"relu/2/{IN}": other, f"relu/2/{OUT}": other}
+    advice = advised(tmp_path, mine, golden)
+    assert (advice.detection, advice.index) == ("Global Consistency", "NA")
+    assert advice.text == (
+        "Of 4 compared tensors, equal to golden 1, apart by rounding 2, apart by what their inputs "
+        "do 1."
+    )
+
+
 def test_an_ops_own_doing(tmp_path):
     """Others follow from it; the original points at the first low row too, and then guesses."""
     mine = step(b_2_out=TWO, c_3_in=TWO, c_3_out=TWO)
     advice = advised(tmp_path, mine, step())
     assert (advice.detection, advice.index) == ("Global Consistency", "2")
-    assert "No input of this op differs and its output does: /b/2/output/result" in advice.text
+    assert "This output differs beyond rounding: /b/2/output/result" in advice.text
+    assert "inputs are equal" in advice.text and "Look at this op first" in advice.text
     assert "CosineSimilarity 0.000000" in advice.text and "Before it" not in advice.text
     assert "3 of 6 compared tensors have no CosineSimilarity of 0.99 or more" in advice.text
 
@@ -67,14 +81,16 @@ def test_an_input_from_outside(tmp_path):
     mine = step(a_1_in=TWO, a_1_out=TWO, b_2_in=TWO, b_2_out=TWO, c_3_in=TWO, c_3_out=TWO)
     advice = advised(tmp_path, mine, step())
     assert (advice.detection, advice.index) == ("Input Inconsistent", "1")
-    assert "/a/1/input/self" in advice.text and "compare what enters here" in advice.text
+    assert "did not start equal, first an input from outside: /a/1/input/self" in advice.text
+    assert "What follows inherits it" in advice.text and "An output" not in advice.text
 
 
 def test_an_input_from_outside_and_an_ops_own_doing(tmp_path):
     mine = step(a_1_in=TWO, a_1_out=TWO, c_3_out=TWO)
     advice = advised(tmp_path, mine, step())
-    assert advice.index == "3" and "/c/3/output/result" in advice.text
-    assert "Before it, another row is not as in golden: /a/1/input/self" in advice.text
+    assert (advice.detection, advice.index) == ("Input Inconsistent", "1")
+    assert "first an input from outside: /a/1/input/self" in advice.text
+    assert "An output differs beyond that: /c/3/output/result" in advice.text
 
 
 def test_inherited_after_what_has_no_partner(tmp_path):
@@ -83,7 +99,15 @@ def test_inherited_after_what_has_no_partner(tmp_path):
     advice = advised(tmp_path, mine, golden)
     assert (advice.detection, advice.index) == ("Global Consistency", "1")
     assert "No data match with op:x" in advice.text
-    assert "no op is shown to be the cause" in advice.text
+    assert "No op is shown to be at fault" in advice.text
+
+
+def test_what_has_no_partner_before_an_ops_own_doing(tmp_path):
+    mine = {f"x/1/{OUT}": ONE, **step(b_2_out=TWO)}
+    golden = {f"y/1/{OUT}": ONE, **step()}
+    advice = advised(tmp_path, mine, golden)
+    assert advice.index == "2" and "/b/2/output/result" in advice.text
+    assert "Before it, another row is not as in golden: /x/1 (No data match" in advice.text
 
 
 def test_without_inputs_no_op_is_blamed(tmp_path):
@@ -93,16 +117,18 @@ def test_without_inputs_no_op_is_blamed(tmp_path):
         for value, only in ((TWO, "m"), (ONE, "g"))
     ]
     advice = advised(tmp_path, *tensors)
-    assert advice.index == "2" and "the dumps hold no inputs" in advice.text
+    assert advice.index == "2" and "No op is shown to be at fault" in advice.text
+    assert "/b/2/output/result" in advice.text and "rounding" not in advice.text
 
 
 def test_in_load_mode_an_output_is_its_ops_own(tmp_path):
     mine = {f"a/1/{OUT}": ONE, f"b/2/{OUT}": TWO}
     advice = advised(tmp_path, mine, {**step(), **{f"b/2/{OUT}": ONE}})
-    assert advice.index == "2" and "ran on the recorded inputs" in advice.text
+    assert advice.index == "2" and "inputs are equal" in advice.text
+    assert "Look at this op first" in advice.text
 
 
-def test_a_shape_is_an_ops_own_doing_too(tmp_path):
+def test_a_shape_is_a_finding_too(tmp_path):
     advice = advised(tmp_path, step(b_2_out=ONE.reshape(1, 2)), step())
     assert advice.index == "2" and "shapes differ: [1, 2] in my dump, [2] in golden" in advice.text
 

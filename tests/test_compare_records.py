@@ -8,6 +8,7 @@ import pytest
 from dumps import put
 
 from compare.engine import compare_dumps
+from compare.judging.verdict import Kind
 from compare.row import Status
 from compare.summary import Summary
 from dumper.reader import open_dump
@@ -103,7 +104,8 @@ def test_what_a_level_does_not_keep_is_no_row(tmp_path, swapped):
 def test_arguments_are_missed_only_where_a_record_has_some(tmp_path):
     """Of a record that is only described they are not in the file either."""
     stubs = {"input/x": stub("max_bytes"), "output/y": stub("max_bytes")}
-    mine = dumped(tmp_path / "m.h5", {"b/2/input/x": ONE}, [line("a", 1, stubs=stubs)])
+    index = [line("a", 1, stubs=stubs), line("b", 2)]
+    mine = dumped(tmp_path / "m.h5", {"b/2/input/x": ONE}, index)
     golden = dumped(
         tmp_path / "g.h5",
         {"a/1/input/x": ONE, "a/1/output/y": ONE, "b/2/input/x": ONE},
@@ -120,7 +122,7 @@ def test_arguments_are_missed_only_where_a_record_has_some(tmp_path):
         (stub("meta"), stub("meta"), Status.DESCRIBED, "no data on either side (meta)"),
         (stub("fake"), stub("meta"), Status.DESCRIBED, "shape and dtype are equal"),
         (stub("meta"), stub("meta", (3,)), Status.INCOMPARABLE, "shapes differ: [2] in my dump"),
-        (stub("meta"), stub("meta", (2,), "float64"), Status.INCOMPARABLE, "dtypes differ"),
+        (stub("meta"), stub("meta", (2,), "int64"), Status.INCOMPARABLE, "dtypes differ"),
         (stub("meta"), None, Status.INCOMPARABLE, "no data in my dump: meta"),
         (None, stub("meta"), Status.INCOMPARABLE, "no data in golden: meta"),
     ],
@@ -162,7 +164,25 @@ def test_a_gradient_that_differs_is_no_op_of_its_own_doing(tmp_path):
     summary = Summary()
     for row in rows(*files):
         summary.add(row)
-    assert summary.first.op == "grad" and summary.first_own is None
+    assert summary.first is None and summary.odd.op == "grad" and summary.unexplained == 1
+    assert summary.odd.verdict.code == "value_of_no_op" and not summary.nothing_wrong
+
+
+def test_a_gradient_that_an_op_made_inherits_its_difference(tmp_path):
+    files = []
+    for name, value in (("m.h5", ONE), ("g.h5", TWO)):
+        made, kept = {"output/result": 7}, {"output/w": 7}
+        tensors = {
+            "mul/1/input/self": ONE, "mul/1/output/result": value, "grad/2/output/w": value,
+        }  # fmt: skip
+        index = [
+            line("mul", 1, values=made),
+            line("grad", 2, phase="grad", values=kept, names={"w": "net.w"}),
+        ]
+        files.append(dumped(tmp_path / name, tensors, index))
+    _, made, kept = rows(*files)
+    assert made.verdict.kind is Kind.DIFFERS
+    assert (kept.verdict.kind, kept.verdict.code) == (Kind.INHERITED, "made_by_an_op")
 
 
 @pytest.mark.parametrize("marked", ["m.h5", "g.h5"])

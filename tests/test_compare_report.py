@@ -47,14 +47,23 @@ def test_what_is_in_it(pair):
     assert list(found) == [
         "format", "version", "files", "options", "environments", "summary", "rows", "unpaired",
     ]  # fmt: skip
-    assert (found["format"], found["version"]) == ("msaccucmp result", 1)
+    assert (found["format"], found["version"]) == ("msaccucmp result", 2)
     assert found["files"]["mine"]["path"] == "npu.h5" and found["files"]["golden"]["device"] == 0
     assert found["environments"] == {"mine": {"torch": "2.9"}, "golden": {}}
     assert found["summary"]["compared"] == len(found["rows"]) == 6
     assert found["summary"]["counts"]["unpaired"] == len(found["unpaired"]) == 1
+    assert found["summary"]["unpaired"] == {"no_partner": 1}
+    assert found["options"]["loss_scale"] is None and found["options"]["op_map"] is None
     assert [row["row"] for row in found["rows"]] == [1, 2, 3, 4, 5, 6]
     assert found["unpaired"][0]["row"] == 7 and found["unpaired"][0]["metrics"] is None
-    relu = found["rows"][found["summary"]["first_own_difference"] - 1]
+    first = found["summary"]["first_difference"]
+    relu = found["rows"][first["row"] - 1]
+    assert relu["verdict"]["kind"] == "differs" and relu["match"] == "op"
+    assert first == {
+        "row": relu["row"], "ir": "relu", "seqid": 2, "call": "torch.relu.0", "phase": "forward",
+        "module": "a.b", "source": "x.py:3", "arg": "output/result",
+        "reason": relu["verdict"]["reason"],
+    }  # fmt: skip
     assert [relu[key] for key in ("op", "phase", "api", "module", "source")] == [
         "relu", "forward", "torch.relu.0", "a.b", "x.py:3",
     ]  # fmt: skip
@@ -65,7 +74,7 @@ def test_what_is_in_it(pair):
 def test_a_row_is_a_line(pair):
     """So that what is too large to read at once can be read line by line."""
     _, path = documents(compare(*pair))
-    lines = [line.rstrip(",") for line in path.read_text().splitlines() if '"row":' in line]
+    lines = [line.rstrip(",") for line in path.read_text().splitlines() if line[:7] == '{"row":']
     assert [json.loads(line)["row"] for line in lines] == [1, 2, 3, 4, 5, 6, 7]
 
 
@@ -111,7 +120,7 @@ def test_exit_status_of_equal_dumps(tmp_path, monkeypatch):
     done = compare(*equal_pair(tmp_path, monkeypatch))
     again = run("report", documents(done)[1])
     assert (done.exit_code, again.exit_code) == (0, 0)
-    assert "nothing differs" in again.stdout
+    assert "nothing differs beyond rounding" in again.stdout
 
 
 def test_unread_parts_are_no_equality(tmp_path, monkeypatch):
@@ -161,7 +170,8 @@ DAMAGE = {
     "nested": (lambda text: "[" * 200_000, "no JSON text"),
     "a list": (lambda text: "[]", "no result of a comparison"),
     "another format": (change(format="x"), "no result of a comparison"),
-    "a newer version": (change(version=2), "of version 2; this program reads 1"),
+    "a newer version": (change(version=3), "of version 3; this program reads 2"),
+    "an older version": (change(version=1), "of version 1; this program reads 2"),
     "no rows": (without("rows"), "damaged"),
     "no files": (without("files"), "damaged"),
     "files of nothing": (change(files={}), "damaged"),

@@ -249,9 +249,12 @@ def another_json(path):
     path.write_text('{"format": "x"}\n')
 
 
-def newer(path):
-    head = json.loads(path.read_text().splitlines()[0])
-    path.write_text(json.dumps({**head, "version": 2}) + "\n")
+def of_version(number):
+    def change(path):
+        head = json.loads(path.read_text().splitlines()[0])
+        path.write_text(json.dumps({**head, "version": number}) + "\n")
+
+    return change
 
 
 def link(path):
@@ -273,7 +276,8 @@ USELESS = {
     "garbage": (garbage, "no partial result"),
     "another JSON": (another_json, "no partial result"),
     "nested": (lambda path: path.write_text("[" * 100_000), "no partial result"),
-    "a newer version": (newer, "version 2"),
+    "a newer version": (of_version(3), "version 3"),
+    "an older version": (of_version(1), "version 1"),
     "a link": (link, "cannot be opened"),
     "a folder": (folder, "cannot be opened"),
     "a pipe": (pipe, "no partial result"),

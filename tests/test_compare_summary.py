@@ -106,7 +106,9 @@ def test_nothing_is_right_where_nothing_was_compared():
         (Start(), [row(1, "input", DIFFERS, judged=GIVEN)], False),
         (Start(), [row(1, "output", DIFFERS, judged=ROUNDED),
                    row(2, "input", DIFFERS, judged=GIVEN)], None),
-        (Start(), [row(1, "input", EQUAL, leaf="w"), row(2, "input", DIFFERS, judged=GIVEN)], True),
+        (Start(), [row(1, None, UNPAIRED), row(2, "input", DIFFERS, judged=GIVEN)], None),
+        (Start(), [row(1, "input", EQUAL, leaf="w"),
+                   row(2, "input", DIFFERS, judged=GIVEN, phase="forward")], True),
     ],
 )  # fmt: skip
 def test_runs_that_did_not_start_equal_are_not_right(start, rows, equal):

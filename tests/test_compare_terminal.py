@@ -217,7 +217,8 @@ DAMAGED = dataclasses.replace(ORIGIN, unreadable=Gap(1, "/x", "damaged"))
                   start=Start((Flag("deterministic", True, False),))),
             ["did not start equal: weights differ: 1 of 2, first net.w; "
              "deterministic True against False; what follows inherits it", "2 compared: 1 same,",
-             "no op is at fault: all that differs beyond rounding is inherited"],
+             "no op is at fault: inputs, and what the devices are known to do, explain all that "
+             "differs beyond rounding"],
         ),
         (
             found(EQUAL_START, (1, "output", WRONG, {"phase": "forward"})),

@@ -31,7 +31,7 @@ def compare_paths(mine: str, golden: str, out: str, exit_zero: bool) -> int:
     Returns the exit status. Raises DumpError for what is not there, is one file, or is not whole.
     """
     from ..filepairs import rows_of_files, rows_of_folders
-    from ..filereport import show_pair, show_rows, write_pair
+    from ..filereport import FirstOwn, show_pair, show_rows, write_pair
     from ..progress import with_progress
     from ..result import result_file
     from ..summary import Summary
@@ -56,12 +56,14 @@ def compare_paths(mine: str, golden: str, out: str, exit_zero: bool) -> int:
         path = write_pair(Path(out), row)
         show_pair(row)
     else:
+        own = FirstOwn()
         with result_file(Path(out)) as result:
             for row in with_progress(rows, "comparing", count):
                 result.add(row)
                 summary.add(row)
+                own.add(row)
         path = result.path
-        show_rows(left, right, summary)
+        show_rows(left, right, summary, own.row)
     say(f"result: {printable(os.path.join(out, path.name))}")
     return 0 if exit_zero or summary.nothing_wrong else 1
 

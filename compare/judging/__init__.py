@@ -20,4 +20,5 @@ __all__ = [
     "class_of",
     "judge",
     "numerics_of",
+    "words",
 ]

@@ -15,20 +15,19 @@ square is 1/sqrt(6) over all mantissas); partial sums go to the sum in even step
 that line by what the terms are. Their total stays below Z standard deviations with the confidence
 that `CONFIDENCE` says. Terms that are one number are rounded alike: where gradients of means or
 expanded tensors are added up, a run of m equal terms counts as one, m times as large, with m
-roundings that are one: sum(terms**2) is m times what it was, and the whole sqrt(m) times. Where all terms of a product are one number, chance has no part: each of K
-roundings may be a unit of its partial sum, u * K/2 * |sum| together.
+roundings that are one: sum(terms**2) is m times what it was, and the whole sqrt(m) times. Where all
+terms of a product are one number, chance has no part: each of K roundings may be a unit of its
+partial sum, u * K/2 * |sum| together.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from scipy.special import erf as _erf
-from scipy.special import expit as _expit
-from scipy.special import ndtri
 
 C = 3.8
 """Of c * u * sum|a||b|, between two sides: covered dtypes and K from 64 to 32768 when measured."""
@@ -36,7 +35,7 @@ C = 3.8
 CONFIDENCE = 1 - 2e-9
 """That a healthy element's rounding stays within the statistical part, two-sided."""
 
-Z = float(ndtri(1 - (1 - CONFIDENCE) / 2))
+Z = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2)
 
 FUNCTION = 4.0
 """Units (half a ULP each) that exp, tanh, log and the like may be off: two ULP."""
@@ -50,6 +49,17 @@ ERF = 16.0
 """Units of 1 that erf may be off: vectorised kernels take a polynomial with that absolute error."""
 
 Axis = int | tuple[int, ...] | None
+
+
+def _erf(x: Any) -> Any:
+    from scipy.special import erf  # a tenth of a second, and few dumps have it
+
+    return erf(x)
+
+
+def _expit(x: Any) -> Any:
+    e = np.exp(-np.abs(x))  # which neither overflows nor cancels
+    return np.where(np.asarray(x) < 0, e, 1.0) / (1.0 + e)
 
 
 class Tracked:

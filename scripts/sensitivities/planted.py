@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from compare.judging import Class, Context, Kind, Row, class_of, judge, numerics_of
+from compare.judging.numerics import largest
 from compare.metrics import compare_arrays
 from dumper import open_dump
 from dumper.reader import Dump, Record
@@ -57,20 +58,25 @@ def _outputs(opened: Dump, found: dict) -> Iterator[tuple[Key, Record, Tensor]]:
             continue
         for tensor in record.outputs:
             key = op.kind.value, op.base, tensor.dtype
-            if tensor.dtype in _FLOATS and tensor.size > 1 and len(found[key]) < PER_OP:
-                if np.any(tensor.read() != 0):
+            if tensor.dtype in _FLOATS and tensor.size > 1 and len(found.get(key, ())) < PER_OP:
+                if _usable(tensor).size:
                     yield key, record, tensor
 
 
 def _smallest(opened: Dump, record: Record, tensor: Tensor) -> tuple[float, float]:
-    golden = tensor.read()
+    golden, usable = tensor.read(), _usable(tensor)
     size = np.abs(golden.astype(np.float64)).reshape(-1)
-    usable = np.flatnonzero(np.isfinite(size) & (size > 0))
     typical = usable[np.argsort(size[usable])[usable.size // 2]]
     return (
         _search(opened, record, tensor, golden, np.array([typical])),
         _search(opened, record, tensor, golden, usable),
     )
+
+
+def _usable(tensor: Tensor) -> np.ndarray:
+    """Flat numbers of the elements that an error of 100 % changes to another finite number."""
+    size = np.abs(tensor.read().astype(np.float64)).reshape(-1)
+    return np.flatnonzero((size > 0) & (size < largest(tensor.dtype) / 2))
 
 
 def _search(
