@@ -25,6 +25,7 @@ from .judging import Row as Judged
 from .judging.boundary import judge_boundary
 from .judging.by_numbers import judge_numbers
 from .judging.classes import OpClass
+from .judging.judge import WORKSPACES
 from .judging.numerics import largest, rounding, smallest
 from .kinds import comparable
 from .row import Row, Status
@@ -64,7 +65,7 @@ def _judged(found: Pair, row: Row, rows: Sequence[tuple[Pair, Row]], known: Know
     elif row.status is Status.UNPAIRED:
         verdict = _of_mover(found) if _only_moves(found) else None
     elif row.status is Status.INCOMPARABLE:
-        verdict = _NO_NUMBERS.get(_obstacle(found))
+        verdict = _without_numbers(found, known)
     return row if verdict is None else replace(row, judged=verdict)
 
 
@@ -128,6 +129,18 @@ def _is_copy(made: Tensor, given: Tensor) -> bool:
         near = np.abs(x - y) <= unit * np.abs(y) + smallest(made.dtype)
         beyond = np.abs(y) * (1 + unit) >= largest(made.dtype)
         return bool(np.all(near | beyond | (x == y) | (np.isnan(x) & np.isnan(y))))
+
+
+def _without_numbers(found: Pair, known: Known) -> Verdict | None:
+    """The verdict of values that cannot be compared element by element."""
+    code = _obstacle(found)
+    if code == "shape_differs" and found.record is not None:
+        if found.mine.name in WORKSPACES.get(class_of(found.record.ir).base, ()):
+            return words.WORKSPACE
+        if found.side == "input" and found.leaf is None:
+            made = found.record.entry.values.get(f"input/{found.mine.name}")
+            return words.INPUT if made in known.made else _NO_NUMBERS[code]
+    return _NO_NUMBERS.get(code)
 
 
 def _obstacle(found: Pair) -> str:

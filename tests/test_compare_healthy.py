@@ -37,7 +37,18 @@ WAYS = {
     "gan": ("npu 910A",),
     "embedding": ("cpu, fp16 autocast", "cpu, 2 threads"),
 }
-PAIRS = [(family, way) for family, ways in WAYS.items() for way in ways]
+PAIRS = [
+    pytest.param(
+        family, way,
+        marks=pytest.mark.xfail(reason="one _foreach_mul of Adagrad has no partner")
+        if (family, way) == ("gru", "npu 910B") else (),
+    )
+    for family, ways in WAYS.items() for way in ways
+]  # fmt: skip
+
+BY_THE_PROGRAM = {"t5": {"argument_differs"}}
+"""Codes of what the two programs themselves do otherwise: T5 and Adafactor read numbers of tensors
+back and compute with them, and its mask is filled with the least number of its dtype."""
 
 NO_ALARM = {"no_copy", "random", "random_state", "workspace", "saturation", "dtype_range"}
 """Codes of what is not comparable and nobody's fault."""
@@ -66,7 +77,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], A
 
 def test_every_family_and_every_way_is_here():
     assert WAYS.keys() == families.FAMILIES.keys()
-    ways = Counter(way for _, way in PAIRS)
+    ways = Counter(way for each in WAYS.values() for way in each)
     assert ways.keys() == {
         "cpu, 2 threads", "cpu, fp16 autocast", "cpu, bf16 autocast",
         "npu exact", "npu 910A", "npu 910B",
@@ -84,7 +95,7 @@ def test_no_row_differs(compared, family, way):
     # every op was judged by a rule of its own, and what has no numbers is named
     assert summary.by_default <= 0.01 * max(1, summary.judged)
     codes = Counter(r.verdict.code for r in found.rows if r.verdict.kind is Kind.NOT_COMPARABLE)
-    assert codes.keys() <= NO_ALARM, codes
+    assert codes.keys() <= NO_ALARM | BY_THE_PROGRAM.get(family, set()), codes
     is_autocast = way.endswith("autocast")
     assert [flag.name for flag in summary.start.flags] == ["autocast"] * is_autocast
     leaves = summary.start.leaves.values()
@@ -105,8 +116,13 @@ def test_load_mode(family, profile, tmp_path):
     found = answer(mine, golden)
     assert not found.wrong() and found.summary.nothing_wrong
     ops = [row for row in found.rows if row.side == "output" and row.phase not in ("grad", "update")]
-    apart = Counter(row.verdict.kind for row in ops if row.status is Status.DIFFERS)
-    assert apart.keys() <= {Kind.ROUNDING, Kind.NOT_COMPARABLE}
+    apart = Counter(
+        "mode" if row.verdict.code == "mode_differs" else row.verdict.kind
+        for row in ops
+        if row.status is Status.DIFFERS
+    )
+    assert apart.keys() <= {Kind.ROUNDING, "mode"}
+    assert ("mode" in apart) is (profile == "910A")  # where matrix operands are rounded to fp16
     assert bool(apart) is (profile != "exact")  # which is bit-equal to itself
     assert found.summary.compared > 200
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import torch
 from torch.nn import functional as F
 
 import npu_core
-from npu_core import blocks
+from dumper import open_dump
+from npu_core import blocks, workers
 
 Array = np.ndarray
 
@@ -173,3 +175,23 @@ def test_weight_gradients_are_summed_in_blocks_of_16_positions(
     expected = fold(np.zeros(weight.shape), sums)
     assert np.array_equal(weight.grad.cpu().numpy(), expected)
     assert not np.array_equal(fold(np.zeros(weight.shape), sums[::-1]), expected)
+
+
+def test_a_dump_holds_an_op_and_none_of_its_parts(tmp_path, monkeypatch) -> None:
+    """A large convolution is shared out to threads of ours, which start inside of the dump."""
+    monkeypatch.setattr(workers, "_jobs", SimpleQueue())
+    monkeypatch.setattr(workers, "_started", 0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    path = tmp_path / "x.h5"
+    try:
+        with npu_core.use("910A"):
+            x, w = (torch.ones(shape, device="npu") for shape in ((8, 64, 16, 16), (64, 64, 3, 3)))
+            with torch.utils.dumper(use_dump=True, dump_path=path):
+                for _ in range(3):
+                    F.conv2d(x, w, padding=1)
+    finally:
+        torch.set_num_threads(before)
+    assert workers._started == 1
+    with open_dump(path) as dump:
+        assert [record.ir for record in dump.records] == ["convolution"] * 3
