@@ -207,6 +207,9 @@ def _described(mine: Tensor | Stub, golden: Tensor | Stub) -> tuple[Status, str]
     if reason:
         return Status.INCOMPARABLE, reason
     if all(isinstance(value, Stub) and value.reason in WITHOUT_DATA for value in (mine, golden)):
+        if mine.dtype != golden.dtype:
+            note = f"no data on either side ({mine.reason}); shapes are equal, dtypes"
+            return Status.DESCRIBED, f"{note} {mine.dtype} in my dump, {golden.dtype} in golden"
         note = f"no data on either side ({mine.reason}); shape and dtype are equal"
         return Status.DESCRIBED, note
     side, stub = ("my dump", mine) if isinstance(mine, Stub) else ("golden", golden)

@@ -49,8 +49,17 @@ def options_of(columns: Columns, **others: Any) -> dict[str, Any]:
 def summary_of(head: Head) -> Summary:
     """An empty summary of what a result is of: it knows the flags and the loss scale already."""
     flags = flags_of(head.environments["mine"], head.environments["golden"])
-    scale = head.options.get("loss_scale")
-    return Summary(Start(flags, None if scale is None else LossScale(**scale)))
+    return Summary(Start(flags, _loss_scale(head.options.get("loss_scale"))))
+
+
+def _loss_scale(value: Any) -> LossScale | None:
+    """What a result notes of the loss scale. Raises TypeError where that is none."""
+    if value is None:
+        return None
+    scale = LossScale(**value)
+    if not all(type(each) in (int, float) or each is None for each in scale) or not scale.ratio:
+        raise TypeError(f"loss_scale is {value!r}")
+    return scale
 
 
 def write(file: BinaryIO, head: Head, partial: Partial, summary: Summary) -> None:
@@ -93,7 +102,7 @@ def read(path: Path) -> Document:
         raise DumpError("this is no result of a comparison", path, _AGAIN)
     if found.get("version") != VERSION:
         what = f"this result is of version {found.get('version')!r}; this program reads {VERSION}"
-        raise DumpError(what, path, "read it with a newer version of this program")
+        raise DumpError(what, path, _AGAIN)
     try:
         return _document(found)
     except DumpError as error:

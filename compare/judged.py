@@ -8,7 +8,6 @@ has no one op to be judged by: it is held against what enters the call (judging/
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -65,8 +64,8 @@ def _judged(found: Pair, row: Row, rows: Sequence[tuple[Pair, Row]], known: Know
     elif row.status is Status.UNPAIRED:
         verdict = _of_mover(found) if _only_moves(found) else None
     elif row.status is Status.INCOMPARABLE:
-        verdict = _without_numbers(found, known)
-    return row if verdict is None else replace(row, judged=verdict)
+        verdict = _without_numbers(found, rows)
+    return row if verdict is None else row.judged_as(verdict)
 
 
 _MOVES = (Class.MOVEMENT, Class.EXACT, Class.UNINITIALISED)
@@ -131,15 +130,22 @@ def _is_copy(made: Tensor, given: Tensor) -> bool:
         return bool(np.all(near | beyond | (x == y) | (np.isnan(x) & np.isnan(y))))
 
 
-def _without_numbers(found: Pair, known: Known) -> Verdict | None:
-    """The verdict of values that cannot be compared element by element."""
+def _without_numbers(found: Pair, rows: Sequence[tuple[Pair, Row]]) -> Verdict | None:
+    """The verdict of values that cannot be compared element by element.
+
+    Of another shape is what an op was given or, for that reason, what it made; nobody is at fault
+    but where the shape came from.
+    """
     code = _obstacle(found)
     if code == "shape_differs" and found.record is not None:
         if found.mine.name in WORKSPACES.get(class_of(found.record.ir).base, ()):
             return words.WORKSPACE
-        if found.side == "input" and found.leaf is None:
-            made = found.record.entry.values.get(f"input/{found.mine.name}")
-            return words.INPUT if made in known.made else _NO_NUMBERS[code]
+        values = found.record.entry.values  # of an old file, nothing tells where a shape came from
+        if found.side == "input":
+            is_known = f"input/{found.mine.name}" in values
+            return words.INPUT if is_known and found.leaf is None else _NO_NUMBERS[code]
+        if values and any(pair.side == "input" and _obstacle(pair) == code for pair, _ in rows):
+            return words.DECIDED
     return _NO_NUMBERS.get(code)
 
 
@@ -216,8 +222,7 @@ def _by_numbers(
     equal = fed or (has_inputs and all(each.verdict.kind is Kind.SAME for each in inputs))
     given = max(_entering(rows), default=0.0) if has_inputs or fed else None
     dtypes = one.mine.dtype, one.golden.dtype
-    found = judge_numbers(one.metrics, dtypes, op, equal, given)
-    return found.marked(low_evidence=one.metrics.size == 1, by_default=op.by_default)
+    return judge_numbers(one.metrics, dtypes, op, equal, given)
 
 
 def _entering(rows: Iterable[tuple[Pair, Row]]) -> list[float]:

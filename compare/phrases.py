@@ -161,13 +161,13 @@ _PHRASES = {
     "culprit mine": ("", "；待比对一侧与其输入不符"),
     "culprit golden": ("", "；标杆一侧与其输入不符"),
     "culprit both": ("", "；两侧都与各自的输入不符"),
-    "beyond_rounding": ("", "输入相同，超出舍入所能解释的范围"),
-    "beyond_inherited": ("", "超出舍入和输入差异所能解释的范围"),
-    "beyond_default": ("", "输入相同，超出缺省允许范围（该算子没有专门规则）"),
-    "beyond_boundary": ("", "在调用边界处超出其输入差异所能解释的范围"),
-    "not_exact": ("", "输入相同，该算子不做舍入，但结果不同"),
-    "nonfinite": ("", "只有一侧出现 NaN 或无穷"),
-    "values_differ": ("", "数值不同"),
+    "code beyond_rounding": ("", "输入相同，超出舍入所能解释的范围"),
+    "code beyond_inherited": ("", "超出舍入和输入差异所能解释的范围"),
+    "code beyond_default": ("", "输入相同，超出缺省允许范围（该算子没有专门规则）"),
+    "code beyond_boundary": ("", "在调用边界处超出其输入差异所能解释的范围"),
+    "code not_exact": ("", "输入相同，该算子不做舍入，但结果不同"),
+    "code nonfinite": ("", "只有一侧出现 NaN 或无穷"),
+    "code values_differ": ("", "数值不同"),
     # the columns of the table
     "seqid": ("seqid", "seqid"),
     "tensor": ("tensor", "张量"),
@@ -196,15 +196,16 @@ def speak(language: str) -> None:
 
 def why(verdict: Verdict) -> str:
     """Why a row is judged as it is, for people."""
-    if not _spoken or verdict.code not in _PHRASES:
+    code, culprit = f"code {verdict.code}", f"culprit {verdict.culprit}"  # may be a file's
+    if not _spoken or code not in _PHRASES:
         return verdict.reason
     numbers = {
         name: "-" if value is None else f"{value:.3g}"
         for name in ("actual", "allowed", "margin")
         for value in [getattr(verdict, name)]
     }
-    culprit = phrase(f"culprit {verdict.culprit}") if verdict.culprit else ""
-    return phrase("why", reason="", code=phrase(verdict.code), culprit=culprit, **numbers)
+    who = phrase(culprit) if culprit in _PHRASES else ""
+    return phrase("why", reason="", code=phrase(code), culprit=who, **numbers)
 
 
 def phrase(name: str, /, **values: object) -> str:

@@ -7,14 +7,14 @@ what it prints, its exit status and its json.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 from click.testing import CliRunner
+from torch import nn
 
 from compare.alignment import Match
 from compare.cli import cli

@@ -353,6 +353,31 @@ BAD_USE = {
     "an algorithm": (("compare", "-m", "npu.h5", "-g", "cpu.h5", "-alg", "10"), "algorithm '10'"),
     "nothing to resume": (("compare", "-m", "a", "-g", "b", "-map", "--resume"), "--resume"),
     "a mapping by algorithm": (("compare", "-m", "a", "-g", "b", "-map", "-alg", "0"), "-alg"),
+    "a mapping by a table": (
+        ("compare", "-m", "a", "-g", "b", "-map", "--op-map", "c"),
+        "--op-map",
+    ),
+    "a reason and a mapping": (
+        ("compare", "-m", "a", "-g", "b", "-map", "--explain-align", "mul/1"),
+        "--explain-align",
+    ),
+    "a reason and advice": (
+        ("compare", "-m", "a", "-g", "b", "-advisor", "--explain-align", "mul/1"),
+        "no result",
+    ),
+    "a table for files": (("compare", "-m", "a.npy", "-g", "b.npy", "--op-map", "c"), "only -out"),
+    "a reason for files": (
+        ("compare", "-m", "a.npy", "-g", "b.npy", "--explain-align", "mul/1"),
+        "only -out",
+    ),
+    "a language for files": (
+        ("compare", "-m", "a.npy", "-g", "b.npy", "--lang", "zh"),
+        "only -out",
+    ),
+    "another language": (
+        ("compare", "-m", "npu.h5", "-g", "cpu.h5", "--lang", "fr"),
+        "'fr' is not",
+    ),
     "a file for -out": (
         ("compare", "-m", "npu.h5", "-g", "cpu.h5", "-out", "cpu.h5"),
         "in the way",

@@ -201,9 +201,7 @@ def test_memory_does_not_grow_with_tensors(tmp_path, monkeypatch, dtype):
     monkeypatch.setattr(streams, "_KEPT", 1 << 16)
     monkeypatch.setattr(streams, "PIECE", 1 << 12)
     monkeypatch.setattr(streams, "_rooms", streams._Rooms())
-    comparing.compare_arrays(
-        np.zeros(3, dtype), np.ones(3, dtype)
-    )  # what is loaded once
+    comparing.compare_arrays(np.zeros(3, dtype), np.ones(3, dtype))  # what is loaded once
     tables = 16 * 2 * 8 * 65536 * (np.dtype(dtype).itemsize == 1)
     assert peak(paths) < tables + (6 << 20)
 

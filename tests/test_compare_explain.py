@@ -1,4 +1,4 @@
-"""`--explain-align`: what an op belongs to and why. `--op-map`: names and groups of the user's own."""
+"""`--explain-align`: what an op belongs to, and why. `--op-map`: names of the user's own."""
 
 from __future__ import annotations
 
@@ -90,7 +90,9 @@ def test_it_writes_no_result(files, paths, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("op", ["gelu/99999", "nothing/1", "gelu", "/", "", "../..", "gelu/-1", "/x/y/z"])
+@pytest.mark.parametrize(
+    "op", ["gelu/99999", "nothing/1", "gelu", "/", "", "../..", "gelu/-1", "/x/y/z"]
+)
 def test_an_op_that_is_not_there(files, op):
     done = explained(files, op)
     assert done.exit_code == 2 and not done.stdout
@@ -163,7 +165,9 @@ def test_a_bad_map(tmp_path, monkeypatch, kind):
     assert not Path("out").exists()
 
 
-@pytest.mark.parametrize("good", [b"{}", b'{"names": {}}', b'{"groups": {"addmm": [["mm", "add"]]}}'])
+@pytest.mark.parametrize(
+    "good", [b"{}", b'{"names": {}}', b'{"groups": {"addmm": [["mm", "add"]]}}']
+)
 def test_the_nearest_good_maps(tmp_path, monkeypatch, good):
     mine, golden = chains.equal_pair(tmp_path, monkeypatch)
     Path("map.json").write_bytes(good)

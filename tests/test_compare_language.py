@@ -130,5 +130,7 @@ def test_both_languages_fill_the_same_places():
     for name, (english, chinese) in phrases._PHRASES.items():
         if not english or name == "why":
             continue
-        places = [{field for _, field, _, _ in fields(text) if field} for text in (english, chinese)]
+        places = [
+            {field for _, field, _, _ in fields(text) if field} for text in (english, chinese)
+        ]
         assert places[0] == places[1], name

@@ -146,6 +146,19 @@ def test_names_of_anything(pair):
     assert "\x1b" not in again.stdout + done.stdout
 
 
+@pytest.mark.parametrize(("field", "value"), [("code", "counts"), ("culprit", "{x}")])
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_words_of_a_verdict_are_data(pair, lang, field, value):
+    _, path = documents(compare(*pair))
+    found = read(path)
+    first = found["rows"][found["summary"]["first_difference"]["row"] - 1]
+    first["verdict"] |= {field: value, "reason": "{y}"}
+    path.write_text(json.dumps(found))
+    done = run("report", path, "--lang", lang)
+    assert (done.exit_code, done.stderr) == (1, "")
+    assert "{x}" not in done.stdout and ("{y}" in done.stdout) is (lang == "en" or field == "code")
+
+
 def change(**fields):
     return lambda text: json.dumps({**json.loads(text), **fields})
 

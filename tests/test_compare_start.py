@@ -193,7 +193,9 @@ def test_flags(started, change, flag, value):
         assert start["equal"] is False and said.status == 1
         assert flag in first_line(said)
         # what both had from outside was equal all the same
-        assert [start[kind]["differ"] for kind in ("batch", "weights", "optimizer_state")] == [0] * 3
+        assert [start[kind]["differ"] for kind in ("batch", "weights", "optimizer_state")] == [
+            0
+        ] * 3
         assert start["weights"]["compared"] == 8
         assert said.summary["differs"] == 0
 

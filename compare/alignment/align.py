@@ -33,8 +33,13 @@ def align(
     behind what stands before it there.
     """
     table = table or OpMap.default()
-    if same_calls(mine, golden, table):
-        return [Match((a,), (b,), "op", HIGH, _SAME) for a, b in zip(mine, golden, strict=True)]
+    count = min(len(mine), len(golden))
+    if count and same_calls(mine[:count], golden[:count], table):  # one may have been cut short
+        found = [
+            Match((a,), (b,), "op", HIGH, _SAME)
+            for a, b in zip(mine[:count], golden[:count], strict=True)
+        ]
+        return _in_order(found, mine, golden) if len(mine) != len(golden) else found
     calls = [[record for record in side if record.phase not in VALUES] for side in (mine, golden)]
     values = _values(mine, golden)
     found = [

@@ -92,15 +92,18 @@ def compare(
     from ..progress import working
     from ..run import Stopped, head_of, one_stop, places_of, run
 
-    speak(lang)
+    others = op_map or explained
     if _are_no_dumps(mine, golden):
         from .files import compare_paths
 
-        if asked != Asked() or algorithm != "all" or resume:
+        if asked != Asked() or algorithm != "all" or resume or others or lang != "en":
             raise click.UsageError("These files are no dumps: only -out and --exit-zero apply.")
         return compare_paths(mine, golden, out, exit_zero)
-    if (asked.mapping or asked.single) and (resume or algorithm != "all"):
-        raise click.UsageError("-map and -op write no result that -alg or --resume could change.")
+    speak(lang)
+    if (asked.mapping or asked.single) and (resume or algorithm != "all" or others):
+        raise click.UsageError("-map and -op take no -alg, --resume, --op-map or --explain-align.")
+    if explained and (asked != Asked() or algorithm != "all" or resume):
+        raise click.UsageError("--explain-align writes no result: of the others --op-map applies.")
     for path in (mine, golden):
         check_file(Path(path))
     if os.path.samefile(mine, golden):

@@ -12,8 +12,8 @@ import math
 
 from ..metrics import Metrics
 from .classes import OpClass
-from .estimates import CONDITION, DEFAULT
-from .numerics import is_rounded, rounding, smallest
+from .estimates import CONDITION, relative_limit
+from .numerics import is_rounded, smallest
 from .verdict import Kind, Verdict
 
 
@@ -26,24 +26,25 @@ def judge_numbers(
     relative distance of an input; None where the inputs are not known.
     """
     weak = given is None
+    marks = {"low_evidence": m.size == 1, "by_default": op.by_default, "weak": weak}
     if not all(map(is_rounded, dtypes)):
         if equal:
-            return _differs("not_exact", f"inputs are equal; {_unknown(op, weak)}", weak)
+            return _differs("not_exact", f"inputs are equal; {_unknown(op, weak)}", marks)
         kind = Kind.CANNOT_TELL if weak else Kind.INHERITED
-        return Verdict(kind, "decided_by_inputs", "another choice or count", weak=weak)
+        return Verdict(kind, "decided_by_inputs", "another choice or count", **marks)
     nonfinite = m.mine_nonfinite + m.golden_nonfinite + m.other_nonfinite
     if nonfinite:
         reason = f"{nonfinite} of {m.size} elements are NaN or infinite on one side"
         if equal or (given is not None and math.isfinite(given)):
-            return _differs("nonfinite", reason, weak)
+            return _differs("nonfinite", reason, marks)
         kind = Kind.CANNOT_TELL if weak else Kind.INHERITED
-        return Verdict(kind, "nonfinite_inputs", reason, weak=weak)
+        return Verdict(kind, "nonfinite_inputs", reason, **marks)
     allowed = _allowed(m, dtypes)
     numbers = {
         "allowed": allowed,
         "actual": m.max_absolute,
         "margin": m.max_absolute / allowed if allowed else math.inf,
-        "weak": weak,
+        **marks,
     }
     if m.max_absolute <= allowed:
         reason = f"within the default tolerance; {_unknown(op, weak)}"
@@ -70,13 +71,12 @@ def _allowed(m: Metrics, dtypes: tuple[str, str]) -> float:
     golden = abs(m.worst.golden) if m.worst is not None else 0.0
     mean, deviation = m.golden
     spread = math.hypot(mean, deviation)
-    unit = max(map(rounding, dtypes))
     size = sum(each for each in (golden, spread) if math.isfinite(each))
-    return DEFAULT * unit * size + sum(map(smallest, dtypes))
+    return relative_limit(dtypes) * size + sum(map(smallest, dtypes))
 
 
-def _differs(code: str, reason: str, weak: bool) -> Verdict:
-    return Verdict(Kind.DIFFERS, code, reason, margin=math.inf, weak=weak)
+def _differs(code: str, reason: str, marks: dict[str, bool]) -> Verdict:
+    return Verdict(Kind.DIFFERS, code, reason, margin=math.inf, **marks)
 
 
 def _unknown(op: OpClass, weak: bool) -> str:

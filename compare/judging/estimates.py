@@ -12,20 +12,27 @@ from .numerics import rounding, smallest
 DEFAULT = 32.0
 """Of units in the last place of each element, and of the tensor's root mean square."""
 
+_MOST, _LEAST = 1 / 32, 2.0
+"""Relatively, what narrow dtypes are allowed at most; but two units at least."""
+
 CONDITION = 8.0
 """How many times the inputs' relative distance an op's outputs may be apart, where all that is
 known of the op is that it is smooth."""
 
 
-def limits(golden: np.ndarray, dtypes: tuple[str, str], scale: float = DEFAULT) -> np.ndarray:
+def relative_limit(dtypes: tuple[str, str]) -> float:
+    """Allowed error of an op of which only the result is known, relative to its size."""
+    unit = max(map(rounding, dtypes))
+    return unit * max(_LEAST, min(DEFAULT, _MOST / unit)) if unit else 0.0
+
+
+def limits(golden: np.ndarray, dtypes: tuple[str, str]) -> np.ndarray:
     """Allowed error by element of an op of which only the result is known."""
     size = np.abs(golden)
     finite = size[np.isfinite(size)]
     spread = math.sqrt(float(np.mean(finite * finite))) if finite.size else 0.0
-    unit = max(map(rounding, dtypes))
-    return scale * unit * (np.where(np.isfinite(size), size, 0.0) + spread) + sum(
-        map(smallest, dtypes)
-    )
+    size = np.where(np.isfinite(size), size, 0.0)
+    return relative_limit(dtypes) * (size + spread) + sum(map(smallest, dtypes))
 
 
 def distance(mine: np.ndarray, golden: np.ndarray) -> float:
