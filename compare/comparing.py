@@ -77,7 +77,7 @@ class Known:
     """What is asked, and what is known of stored values by their addresses (mine, golden's).
 
     scale: of the loss, to be divided out. context: what verdicts go by. made: numbers of the values
-    that ops of mine made.
+    that ops of mine made. turned: golden was made in load mode from mine.
     """
 
     options: Options
@@ -85,6 +85,7 @@ class Known:
     scale: LossScale | None = None
     context: Context = Context()
     made: frozenset[int] = frozenset()
+    turned: bool = False
     measured: dict[tuple, _Measured] = field(default_factory=dict)
     arguments: dict[tuple, str] = field(default_factory=dict)
 

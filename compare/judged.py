@@ -7,7 +7,9 @@ has no one op to be judged by: it is held against what enters the call (judging/
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -35,9 +37,14 @@ MADE = Verdict(
 
 
 def context_of(mine: Dump, golden: Dump, known: Known) -> Context:
-    """What holds for all verdicts of a comparison."""
+    """What holds for all verdicts of a comparison.
+
+    Where golden was fed mine's inputs, in load mode, it is judged as the fed side.
+    """
+    known.turned = golden.load_mode and not mine.load_mode
+    sides = (golden, mine) if known.turned else (mine, golden)
     return Context(
-        _numerics(mine), _numerics(golden), fed=mine.load_mode, same=lambda a, b: _same(known, a, b)
+        *map(_numerics, sides), fed=sides[0].load_mode, same=lambda a, b: _same(known, a, b)
     )
 
 
@@ -68,7 +75,8 @@ def _judged(found: Pair, row: Row, rows: Sequence[tuple[Pair, Row]], known: Know
     return row if verdict is None else row.judged_as(verdict)
 
 
-_MOVES = (Class.MOVEMENT, Class.EXACT, Class.UNINITIALISED)
+_MOVES = (Class.MOVEMENT, Class.UNINITIALISED)
+_LOOKS = ("_local_scalar_dense", "item", "is_nonzero", "equal")
 _NO_COPY = Verdict(
     Kind.NOT_COMPARABLE, "no_copy", "one side copies, casts or looks once more; nothing is computed"
 )
@@ -84,10 +92,16 @@ _NO_NUMBERS = {
 
 
 def _only_moves(found: Pair) -> bool:
-    """Whether a record without partner computes nothing."""
-    path = found.my_path or found.golden_path
-    ir = found.record.ir if found.record else path.split("/")[1] if path else ""
-    return found.side is None and class_of(ir).kind in _MOVES
+    """Whether a record without partner computes nothing: it moves elements, or looks at them, or
+    makes constants of no tensor."""
+    record = found.record or found.partner
+    if found.side is not None or record is None:
+        return False
+    op = class_of(record.ir)
+    if op.kind is Class.EXACT:
+        given = any(key.startswith("input/") for key in record.entry.stubs) or record.inputs
+        return op.base in _LOOKS or not given
+    return op.kind in _MOVES
 
 
 _COPIES = ("clone", "_to_copy", "contiguous", "detach", "alias", "lift_fresh_copy")
@@ -138,11 +152,12 @@ def _without_numbers(found: Pair, rows: Sequence[tuple[Pair, Row]]) -> Verdict |
     """
     code = _obstacle(found)
     if code == "shape_differs" and found.record is not None:
-        if found.mine.name in WORKSPACES.get(class_of(found.record.ir).base, ()):
+        side, _, name = found.my_path.removeprefix(f"{found.record.path}/").partition("/")
+        if name in WORKSPACES.get(class_of(found.record.ir).base, ()):
             return words.WORKSPACE
         values = found.record.entry.values  # of an old file, nothing tells where a shape came from
         if found.side == "input":
-            is_known = f"input/{found.mine.name}" in values
+            is_known = f"{side}/{name}" in values
             return words.INPUT if is_known and found.leaf is None else _NO_NUMBERS[code]
         if values and any(pair.side == "input" and _obstacle(pair) == code for pair, _ in rows):
             return words.DECIDED
@@ -189,6 +204,26 @@ def _of_values(
         return MADE
     if found.match is not None and found.match.kind != "op":
         return judge_boundary(one, _entering(rows), found.match, known.context)
+    if known.turned:
+        found = found._replace(record=found.partner, partner=found.record)
+        one = Judged(found.record, found.partner, found.side, found.golden, found.mine, row.metrics)
+        return _turned(_of_op(found, one, rows, known))
+    return _of_op(found, one, rows, known)
+
+
+_OTHER = {"mine": "golden", "golden": "mine"}
+
+
+def _turned(verdict: Verdict) -> Verdict:
+    """A verdict in which the sides have each other's names."""
+    reason = re.sub(r"\b(mine|golden)\b", lambda word: _OTHER[word[0]], verdict.reason)
+    return replace(verdict, reason=reason, culprit=_OTHER.get(verdict.culprit, verdict.culprit))
+
+
+def _of_op(
+    found: Pair, one: Judged, rows: Sequence[tuple[Pair, Row]], known: Known
+) -> Verdict | None:
+    """The verdict of a value of one op against one op."""
     if found.side == "output" and found.record.phase not in VALUES:
         op = class_of(found.record.ir)
         has_inputs = _has_inputs(found.partner) and (known.context.fed or _has_inputs(found.record))

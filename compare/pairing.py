@@ -60,7 +60,7 @@ class Pairing:
         pair_up = _by_seqid if by_seqid else align
         with uncollected():
             self.matches = pair_up(self._mine, self._golden, table or OpMap.default())
-        self._leaves = leaves_of(self._mine)
+        self._outside = outside_of(self._mine), outside_of(self._golden)
 
     def pairs(self) -> Iterator[Pair]:
         """The pairs of values; everything compared appears exactly once.
@@ -71,6 +71,7 @@ class Pairing:
         """
         after = self._mine[-1].seqid + 1 if self._mine else 1
         rest: list[Record] = []
+        seen: set[int] = set()  # values from outside that had a row
         for match in self.matches:
             if not match.mine:
                 rest += match.golden
@@ -78,11 +79,11 @@ class Pairing:
                 for record in match.mine:
                     yield from self._alone(record, match)
             elif match.kind == "op":
-                yield from self._two(match)
+                yield from self._two(match, seen)
                 if not share(match.mine[0], match.golden[0], self._sides):
                     rest += match.golden
             else:
-                yield from self._crossing(match)
+                yield from self._crossing(match, seen)
         for record in rest:
             yield from self._alone_in_golden(record, after)
         left, right = (gone.get(None, {}) for gone in self._gone)
@@ -108,7 +109,7 @@ class Pairing:
     def _crossings(self) -> Crossings:
         return Crossings(self._mine, self._golden, self.matches)
 
-    def _two(self, match: Match) -> Iterator[Pair]:
+    def _two(self, match: Match, seen: set[int]) -> Iterator[Pair]:
         record, partner = match.mine[0], match.golden[0]
         if not share(record, partner, self._sides):
             yield from self._alone(record, match)
@@ -117,19 +118,31 @@ class Pairing:
             each.get(one.path, {}) for each, one in zip(self._gone, (record, partner), strict=True)
         )
         for found in values_of_two(record, partner, self._sides, gone, self._complete):
-            leaf = None
-            if found.side == "input" and found.my_path is not None:
-                leaf = self._leaves.get(found.my_path)
-            yield found._replace(leaf=leaf, match=match)
+            yield found._replace(leaf=self._leaf(found, seen), match=match)
 
-    def _crossing(self, match: Match) -> Iterator[Pair]:
+    def _crossing(self, match: Match, seen: set[int]) -> Iterator[Pair]:
         """What enters and leaves a call or a group, and what was left out of its records."""
         for record in match.mine:
             for side in (None, *self._sides):
                 gone = self._gone[0].get(record.path, {})
                 yield from left_out(record.seqid, record, side, gone, {})
         for found in self._crossings.pairs(match):
-            yield found._replace(leaf=self._leaves.get(found.my_path), match=match)
+            yield found._replace(leaf=self._leaf(found, seen), match=match)
+
+    def _leaf(self, found: Pair, seen: set[int]) -> str | None:
+        """What an input from outside on both sides is, if it is one: a parameter at each use, which
+        may be of parts of it, another value at its first."""
+        if found.side != "input" or found.mine is None or found.golden is None:
+            return None
+        values = (
+            _value_of(found.record, found.my_path),
+            _value_of(found.partner, found.golden_path),
+        )
+        name, other = (outside.get(v) for outside, v in zip(self._outside, values, strict=True))
+        if name is None or other is None or (not name and values[0] in seen):
+            return None
+        seen.add(values[0])
+        return name
 
     def _alone(self, record: Record, match: Match) -> Iterator[Pair]:
         gone = self._gone[0].get(record.path, {})
@@ -145,7 +158,8 @@ class Pairing:
             yield from left_out(after, None, side, {}, gone)
         if any(map(has_data, values_of(record, self._sides))):
             reason = f"No data match with {record.path} in my dump data."
-            yield Pair(after, None, None, None, None, None, record.path, reason)
+            path = record.path
+            yield Pair(after, None, None, None, None, None, path, reason, partner=record)
 
 
 def pairing_of(mine: Dump, golden: Dump, table: OpMap | None = None) -> Pairing:
@@ -167,19 +181,26 @@ def pair_values(record: Record, partner: Record, *, by_seqid: bool) -> Iterator[
     return values_of_two(record, partner, sides, ({}, {}), complete=False)
 
 
-def leaves_of(records: Sequence[Record]) -> dict[str, str]:
-    """Inputs that came from outside of what was recorded, each at its first use: the name of the
-    parameter or buffer by the input's path; '' of other values."""
-    known: set[int] = set()
-    found: dict[str, str] = {}
+def _value_of(record: Record, path: str) -> int | None:
+    """The number of the value at a path, where that is the record's."""
+    return record.entry.values.get(path.removeprefix(f"{record.path}/"))
+
+
+def outside_of(records: Sequence[Record]) -> dict[int, str]:
+    """Values that came from outside of what was recorded: the name of the parameter or buffer by
+    the value's number, '' of others."""
+    names: dict[int, str] = {}
+    made: set[int] = set()
     for record in records:
         entry = record.entry
         for key, value in entry.values.items():
-            if value not in known:
-                known.add(value)
-                if key.startswith("input/"):
-                    found[f"{record.path}/{key}"] = entry.names.get(key[6:], "")
-    return found
+            if value in made:
+                continue
+            if key.startswith("input/"):
+                names[value] = names.get(value) or entry.names.get(key[6:], "")
+            elif value not in names:  # or it is a view of what came from outside
+                made.add(value)
+    return names
 
 
 def _by_seqid(mine: Sequence[Record], golden: Sequence[Record], table: OpMap) -> list[Match]:
