@@ -22,7 +22,7 @@ from compare.judging import Kind
 from compare.row import Status
 
 WAYS = {
-    "resnet": ("npu 910A", "cpu, bf16 autocast"),
+    "resnet": ("npu 910A",),
     "densenet": ("npu 910B",),
     "unet": ("cpu, fp16 autocast", "npu exact"),
     "mobilenet": ("cpu, 2 threads", "npu exact"),

@@ -24,6 +24,20 @@ _OUT = click.option(
     "-out", "--out", "--output", "out", callback=named,
     help="Directory for the csv; none is written.",
 )  # fmt: skip
+
+
+class _Number(click.FloatRange):
+    """A float that is one: a NaN is in every range."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = super().convert(value, param, ctx)
+        if number != number:
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
+
+
 _EXIT_ZERO = click.option(
     "--exit-zero", is_flag=True, help="Exit with 0 also when something differs."
 )
@@ -46,10 +60,10 @@ def report(result: str, out: str | None, exit_zero: bool, lang: str) -> int:
 @click.command()
 @_RESULT
 @_OUT
-@click.option("--rtol", type=click.FloatRange(min=0), help="Allow so much of golden's greatest.")
-@click.option("--atol", type=click.FloatRange(min=0), help="Allow so much besides.")
+@click.option("--rtol", type=_Number(min=0), help="Allow so much of golden's greatest.")
+@click.option("--atol", type=_Number(min=0), help="Allow so much besides.")
 @click.option(
-    "--c", "factor", type=click.FloatRange(min=0, min_open=True),
+    "--c", "factor", type=_Number(min=0, min_open=True),
     help="The c of c * u * sum|a||b|, in place of 3.8.",
 )  # fmt: skip
 @_EXIT_ZERO

@@ -11,7 +11,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from dumper.errors import DumpError
 from dumper.reader import Record
+from dumper.stored import Tensor
 
 from ..alignment import Match
 from . import words
@@ -26,12 +30,35 @@ if TYPE_CHECKING:
 _UNITS = 16.0
 """Roundings that each op may add to the relative distance, at the root of their number."""
 
-_FAR = 64.0
+_FAR = 4.0
 """How many times the allowed is beyond any doubt."""
 
 
-def _draws(record: Record) -> bool:
-    return class_of(record.ir).kind is Class.RANDOM or "_rng_state" in record.arguments
+def _drawn(records: Sequence[Record]) -> list[Tensor]:
+    """What random ops drew, in order: a mask, where there is one."""
+    draws = (
+        record
+        for record in records
+        if class_of(record.ir).kind is Class.RANDOM or "_rng_state" in record.arguments
+    )
+    return [min(r.outputs, key=lambda t: t.dtype != "bool") for r in draws if r.outputs]
+
+
+def _draw_alike(match: Match, context: Context) -> bool:
+    """Whether both sides drew the same numbers inside, or none."""
+    drawn = _drawn(match.mine), _drawn(match.golden)
+    if len(drawn[0]) != len(drawn[1]):
+        return False
+    for pair in zip(*drawn, strict=True):
+        try:
+            x, y = map(context.read, pair)
+        except (DumpError, MemoryError):
+            return False
+        if "bool" in (pair[0].dtype, pair[1].dtype):  # a mask, which the other side has as numbers
+            x, y = x != 0, y != 0
+        if not np.array_equal(x, y):
+            return False
+    return True
 
 
 def judge_boundary(row: Row, entering: Sequence[float], match: Match, context: Context) -> Verdict:
@@ -76,7 +103,7 @@ def judge_boundary(row: Row, entering: Sequence[float], match: Match, context: C
     if apart <= allowed:
         reason = f"{what}; what enters differs by {given:.3g}: an estimate"
         return Verdict(Kind.INHERITED, "inherited_estimate", reason, low_evidence=low, **numbers)
-    if any(_draws(record) for side in (match.mine, match.golden) for record in side):
+    if not _draw_alike(match, context):
         reason = f"random numbers are drawn inside; {what}"
         return Verdict(Kind.NOT_COMPARABLE, "random", reason, **numbers)
     if apart <= _FAR * allowed:
