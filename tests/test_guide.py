@@ -77,7 +77,9 @@ def test_the_guide_in_order(user: User, hdf5_tools: dict[str, str]) -> None:
     user.train("npu", 'with torch.utils.dumper(use_dump=True, dump_path="./model_npu.h5") as dump:')
 
     # 2. Compare; -out is left out, the last line names the csv.
-    out = user.msaccucmp("compare", "-m", "./model_npu.h5", "-g", "./model_gpu.h5", code=1)
+    # The chip rounds as it is known to: nothing is at fault.
+    out = user.msaccucmp("compare", "-m", "./model_npu.h5", "-g", "./model_gpu.h5")
+    assert "0 differ" in out and "no op is at fault" in out
     named = out.splitlines()[-1].removeprefix("result: ")
     (made,) = user.folder.glob("result_*.csv")
     assert made.samefile(user.folder / named)
@@ -94,7 +96,7 @@ def test_the_guide_in_order(user: User, hdf5_tools: dict[str, str]) -> None:
         with open_dump(user.folder / f"model_{flag}.h5") as loaded:
             assert loaded.load_mode
             assert loaded.environment["mode"] == "load"
-        user.msaccucmp("compare", "-m", f"./model_{flag}.h5", "-g", "./model_gpu.h5", code=1)
+        user.msaccucmp("compare", "-m", f"./model_{flag}.h5", "-g", "./model_gpu.h5")
 
     # 4. Extract one op with the real h5copy, with the guide's own options.
     with open_dump(user.folder / "model_gpu.h5") as dump:
@@ -110,7 +112,7 @@ def test_the_guide_in_order(user: User, hdf5_tools: dict[str, str]) -> None:
     user.train("npu", context)
     with open_dump(user.folder / "one_op.h5") as loaded:
         assert [record.path for record in loaded.records] == [op]
-    user.msaccucmp("compare", "-m", "./one_op.h5", "-g", "./output.h5", code=1)
+    user.msaccucmp("compare", "-m", "./one_op.h5", "-g", "./output.h5")
 
     # 6. Convert, then the documented habit: numpy load, flatten, savetxt.
     user.msaccucmp("convert", "-d", "./output.h5", "-out", "./npy", "-v", "2", "-t", "npy")

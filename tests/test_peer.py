@@ -59,7 +59,7 @@ def test_the_peer_agrees(pair: Path, peer: list[str], tmp_path: Path) -> None:
     done = subprocess.run([*peer, *arguments, tmp_path / "theirs"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     outcome = CliRunner().invoke(cli, [*map(str, arguments), str(tmp_path / "ours")])
-    assert outcome.exit_code == 1, outcome.output
+    assert outcome.exit_code == 0, outcome.output  # the chip rounds as it is known to
     ours, theirs = result(tmp_path / "ours"), result(tmp_path / "theirs")
     place = golden_rules.place
     views = viewed(pair / "npu.h5") | viewed(pair / "cpu.h5")
