@@ -14,7 +14,6 @@ from dataclasses import replace
 import numpy as np
 
 from dumper.errors import DumpError
-from dumper.index import VIEW
 from dumper.layout import VALUES
 from dumper.reader import Dump, Record
 from dumper.stored import Argument, Tensor
@@ -26,7 +25,7 @@ from .judging import Row as Judged
 from .judging.boundary import judge_boundary
 from .judging.by_numbers import judge_numbers
 from .judging.classes import OpClass
-from .judging.judge import WORKSPACES
+from .judging.judge import WORKSPACES, is_view
 from .judging.numerics import largest, rounding, smallest
 from .kinds import comparable
 from .row import Row, Status
@@ -227,7 +226,7 @@ def _of_op(
     if found.side == "output" and found.record.phase not in VALUES:
         op = class_of(found.record.ir)
         has_inputs = _has_inputs(found.partner) and (known.context.fed or _has_inputs(found.record))
-        if op.kind is Class.MOVEMENT and _is_view(found.record) and _is_view(found.partner):
+        if op.kind is Class.MOVEMENT and is_view(found.record) and is_view(found.partner):
             return words.VIEW
         if (op.by_default or not has_inputs) and op.kind not in _AS_FOUND:
             return _by_numbers(one, op, rows, has_inputs, known.context.fed)
@@ -236,12 +235,6 @@ def _of_op(
 
 _AS_FOUND = (Class.RANDOM, Class.UNINITIALISED)
 """What is not judged, with or without inputs."""
-
-
-def _is_view(record: Record) -> bool:
-    """Whether all that a record took is only described, as a view of an earlier value."""
-    given = [stub for key, stub in record.entry.stubs.items() if key.startswith("input/")]
-    return bool(given) and not record.inputs and all(stub.reason == VIEW for stub in given)
 
 
 def _has_inputs(record: Record) -> bool:

@@ -142,7 +142,7 @@ def _value(argument: Argument | None) -> Any:
 
 def _by_inputs(row: Row, op: OpClass, context: Context, dtypes: tuple[str, str]) -> Verdict:
     record = row.partner if context.fed else row.record
-    if op.kind is Class.MOVEMENT and _is_view(record) and _is_view(row.partner):
+    if op.kind is Class.MOVEMENT and is_view(record) and is_view(row.partner):
         return words.VIEW
     if not (record.has_inputs and row.partner.has_inputs) or _incomplete(record, row.partner):
         return _weak(row, op, context, words.NO_INPUTS)
@@ -190,7 +190,7 @@ def _incomplete(*records: Record) -> bool:
     return any(key.startswith("input/") for record in records for key in record.entry.stubs)
 
 
-def _is_view(record: Record) -> bool:
+def is_view(record: Record) -> bool:
     """Whether all that the op took is described only because it is a view of an earlier value."""
     given = [stub for key, stub in record.entry.stubs.items() if key.startswith("input/")]
     return bool(given) and not record.inputs and all(stub.reason == VIEW for stub in given)
