@@ -6,6 +6,7 @@ against the row's greatest difference and golden's greatest magnitude: the json 
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ def judged_again(row: Row, tolerance: Tolerance) -> Row:
     if tolerance.factor is not None:
         if verdict.margin is None or not verdict.allowed:
             return row
-        scale = tolerance.factor / C
+        scale = max(tolerance.factor / C, sys.float_info.min)
         again = _within(verdict, verdict.actual, verdict.allowed * scale, verdict.margin / scale)
         reason = f"c = {tolerance.factor:g}: {verdict.reason}"
         return replace(row, judged=replace(again, reason=reason))

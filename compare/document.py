@@ -9,6 +9,7 @@ version.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -57,7 +58,9 @@ def _loss_scale(value: Any) -> LossScale | None:
     if value is None:
         return None
     scale = LossScale(**value)
-    if not all(type(each) in (int, float) or each is None for each in scale) or not scale.ratio:
+    numbers = [each for each in scale if each is not None]
+    known = all(type(each) is float and 0 < each < math.inf for each in numbers)
+    if not known or scale.ratio is None or (scale.mine is None) is not (scale.golden is None):
         raise TypeError(f"loss_scale is {value!r}")
     return scale
 

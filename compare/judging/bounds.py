@@ -249,15 +249,16 @@ def by_norms(op: OpClass, output: str, pair: Pair, call: Call) -> Found | None:
     with np.errstate(all="ignore"):
         try:
             least = sizes(op.base, output, call.arrays, call.values)
+            if least is None:
+                return None
+            least = np.broadcast_to(least, pair.mine.shape)
         except (KeyError, ValueError, TypeError, IndexError):
-            return None
-        if least is None:
             return None
         found = Found()
         rows = pair.mine.shape[0] if pair.mine.ndim else 0
         for at in slices(rows, max(1, BLOCK * rows // max(1, pair.mine.size))):
             a, b = (side[at].astype(np.float64) for side in (pair.mine, pair.golden))
-            size = np.broadcast_to(least, pair.mine.shape)[at]
+            size = least[at]
             allowed = sum(
                 C / 2 * size * internal(dtype, call.numerics)
                 + np.abs(b) * rounding(dtype)

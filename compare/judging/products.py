@@ -7,6 +7,7 @@ memory than its input and its output.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -107,11 +108,19 @@ def _padded(x: np.ndarray, g: Geometry, need: tuple[int, ...]) -> np.ndarray:
     return np.pad(x, [(0, 0), (0, 0), *wide])
 
 
-def _need(g: Geometry, kernel: tuple[int, ...], out: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(
+def _need(
+    g: Geometry, kernel: tuple[int, ...], out: tuple[int, ...], size: tuple[int, ...]
+) -> tuple[int, ...]:
+    """What `out` takes of an input of this size and its border. Raises ValueError where that is
+    more than there is: a file may claim any stride."""
+    found = tuple(
         (o - 1) * s + d * (k - 1) + 1
         for o, s, d, k in zip(out, g.stride, g.dilation, kernel, strict=True)
     )
+    room = _bordered(size, g)
+    if min((*g.stride, *g.dilation), default=1) < 1 or any(map(operator.gt, found, room)):
+        raise ValueError(f"a convolution to {list(out)} does not fit {list(size)}")
+    return found
 
 
 def _grouped(x: np.ndarray, groups: int) -> np.ndarray:
@@ -122,7 +131,7 @@ def _grouped(x: np.ndarray, groups: int) -> np.ndarray:
 def convolve(x: np.ndarray, w: np.ndarray, g: Geometry, out: tuple[int, ...]) -> np.ndarray:
     """x (N, C, ...) with w (O, C / groups, kernel): (N, O, *out)."""
     kernel = w.shape[2:]
-    padded = _padded(x, g, _need(g, kernel, out))
+    padded = _padded(x, g, _need(g, kernel, out, x.shape[2:]))
     weights = w.reshape(g.groups, -1, *w.shape[1:])
     total = np.zeros((x.shape[0], g.groups, weights.shape[1], math.prod(out)), x.dtype)
     for place, at in g.places(kernel, out):
@@ -135,7 +144,7 @@ def convolve(x: np.ndarray, w: np.ndarray, g: Geometry, out: tuple[int, ...]) ->
 def spread(y: np.ndarray, w: np.ndarray, g: Geometry, size: tuple[int, ...]) -> np.ndarray:
     """The transpose of `convolve` in x: y (N, O, ...) to (N, C, *size)."""
     kernel, out = w.shape[2:], y.shape[2:]
-    need = _need(g, kernel, out)
+    need = _need(g, kernel, out, size)
     weights = w.reshape(g.groups, -1, *w.shape[1:])
     shape = tuple(max(n, s + 2 * p) for n, s, p in zip(need, size, g.padding, strict=True))
     channels = w.shape[1] * g.groups
@@ -151,7 +160,7 @@ def spread(y: np.ndarray, w: np.ndarray, g: Geometry, size: tuple[int, ...]) -> 
 def correlate(x: np.ndarray, y: np.ndarray, g: Geometry, kernel: tuple[int, ...]) -> np.ndarray:
     """The gradient of `convolve` in w: x (N, C, ...), y (N, O, ...) to (O, C / groups, kernel)."""
     out = y.shape[2:]
-    padded = _padded(x, g, _need(g, kernel, out))
+    padded = _padded(x, g, _need(g, kernel, out, x.shape[2:]))
     grouped = _grouped(y, g.groups)
     per_group = x.shape[1] // g.groups
     total = np.zeros((y.shape[1], per_group, *kernel), x.dtype)

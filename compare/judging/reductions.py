@@ -136,6 +136,8 @@ def _log_softmax_backward(c: Operands) -> Tracked:
 
 def _normalised(x: Tracked, axes: Axes, eps: float) -> tuple[Tracked, Tracked, Tracked]:
     """(x - mean) / std, and the mean and 1 / std."""
+    if not np.size(x.v):
+        raise ValueError("there is nothing to normalise")
     mean = x.mean(axes, True)
     # The mean of squares less the mean's square is as legal as the mean of squared distances.
     d = x - mean
