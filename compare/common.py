@@ -101,6 +101,10 @@ def values_of_two(
     gone: tuple[Gone, Gone],
     complete: bool,
 ) -> Iterator[Pair]:
+    """The pairs of two records, inputs before outputs, what only the partner has last.
+
+    gone: what was left out of each. complete: an argument that is not in a file is None.
+    """
     noted = [{path for found in each.values() for path, _ in found} for each in gone]
     theirs = {side: tensors_of(partner, side) for side in sides}
 
@@ -193,6 +197,7 @@ def _paired(
 def left_out(
     index: int, record: Record | None, side: str | None, mine: Gone, golden: Gone
 ) -> Iterator[Pair]:
+    """What was left out of one side of a record, or, where that is None, of the whole record."""
     for path, why in mine.get(side, ()):
         reason = f"left out of my dump: {why}"
         yield Pair(index, record, side, None, None, path, None, reason, omitted=True)
@@ -229,6 +234,7 @@ def _names(record: Record, side: str) -> Iterator[str]:
 
 
 def values_of(record: Record, sides: Sequence[str]) -> Iterator[Tensor | Stub]:
+    """The tensors of some sides, those that are described only too."""
     return (value for side in sides for value in tensors_of(record, side).values())
 
 

@@ -20,6 +20,7 @@ from dumper.layout import Type
 from dumper.reader import Dump
 from dumper.stored import Argument, Tensor
 
+from .alignment import LOW
 from .common import Pair
 from .custom import Custom
 from .judging import Context
@@ -124,7 +125,7 @@ def row_of(found: Pair, known: Known, spread: Callable = map) -> Row | None:
         return Row(
             found.index, op, found.side, path, *paths, *claims, status, metrics,
             (*reasons, *filter(None, failed)), phase, custom, found.leaf,
-            match and match.kind, match is not None and match.confidence == "low",
+            match and match.kind, match is not None and match.confidence == LOW,
         )  # fmt: skip
 
     if mine is None or golden is None:

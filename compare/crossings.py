@@ -18,7 +18,7 @@ from dumper.links import Crossing, Links
 from dumper.reader import Record
 from dumper.stored import Tensor
 
-from .alignment import Match
+from .alignment import HIGH, Match
 from .common import Pair, tensors_of
 
 
@@ -120,7 +120,7 @@ def _doubt(match: Match) -> int:
     """How far a match may be wrong: values go by name, calls by what is around them."""
     if match.mine[0].phase in VALUES:
         return 0
-    return 1 if match.confidence == "high" else 2
+    return 1 if match.confidence == HIGH else 2
 
 
 class _Side:

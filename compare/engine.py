@@ -53,9 +53,14 @@ def compare_dumps(
     pairing: of these two, where it is known. scale: of the loss, to be divided out.
     """
     pairing = pairing or pairing_of(mine, golden)
-    known = Known(options, (unwritten(mine), unwritten(golden)), scale)
+    known = Known(
+        options,
+        (unwritten(mine), unwritten(golden)),
+        scale,
+        made=made_in(mine.records),
+        turned=golden.load_mode and not mine.load_mode,
+    )
     known.context = context_of(mine, golden, known)
-    known.made = made_in(mine.records)
     units, skip = _after(_units(pairing), options.skip, known)
     count = sum(len(record.inputs) + len(record.outputs) for record in mine.records)
     with contextlib.ExitStack() as stack:

@@ -1,9 +1,9 @@
-"""Many small pairs measured by forked processes, in the order in which they are asked for.
+"""Many small units made rows by forked processes, in the order in which they are asked for.
 
-What a small pair costs is Python, of which one thread runs at a time. So processes are forked that
-walk the same pairs and send the numbers of their share, 256 pairs at a time, through a pipe each;
-rows and files stay the parent's. A child ends with its pipe: when the parent is gone it has nowhere
-to write, and when a child is gone its pipe is at its end and the parent measures for itself.
+What a small unit costs is Python, of which one thread runs at a time. So processes are forked that
+walk the same units and send the rows of their share, 256 units at a time, through a pipe each;
+files stay the parent's. A child ends with its pipe: when the parent is gone it has nowhere
+to write, and when a child is gone its pipe is at its end and the parent works for itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 SHARE = 256
-"""Pairs in a row that are one process's."""
+"""Units in a row that are one process's."""
 
 WORTH = 4000
 """Pairs from which on forking pays."""

@@ -25,7 +25,7 @@ from .judging import Row as Judged
 from .judging.boundary import judge_boundary
 from .judging.by_numbers import judge_numbers
 from .judging.classes import OpClass
-from .judging.judge import WORKSPACES, is_view
+from .judging.judge import WORKSPACES, has_inputs, is_view
 from .judging.numerics import largest, rounding, smallest
 from .kinds import comparable
 from .row import Row, Status
@@ -40,7 +40,6 @@ def context_of(mine: Dump, golden: Dump, known: Known) -> Context:
 
     Where golden was fed mine's inputs, in load mode, it is judged as the fed side.
     """
-    known.turned = golden.load_mode and not mine.load_mode
     sides = (golden, mine) if known.turned else (mine, golden)
     return Context(
         *map(_numerics, sides), fed=sides[0].load_mode, same=lambda a, b: _same(known, a, b)
@@ -225,11 +224,12 @@ def _of_op(
     """The verdict of a value of one op against one op."""
     if found.side == "output" and found.record.phase not in VALUES:
         op = class_of(found.record.ir)
-        has_inputs = _has_inputs(found.partner) and (known.context.fed or _has_inputs(found.record))
+        fed = known.context.fed
+        is_known = has_inputs(found.partner) and (fed or has_inputs(found.record))
         if op.kind is Class.MOVEMENT and is_view(found.record) and is_view(found.partner):
             return words.VIEW
-        if (op.by_default or not has_inputs) and op.kind not in _AS_FOUND:
-            return _by_numbers(one, op, rows, has_inputs, known.context.fed)
+        if (op.by_default or not is_known) and op.kind not in _AS_FOUND:
+            return _by_numbers(one, op, rows, is_known, fed)
     return judge(one, known.context)
 
 
@@ -237,18 +237,16 @@ _AS_FOUND = (Class.RANDOM, Class.UNINITIALISED)
 """What is not judged, with or without inputs."""
 
 
-def _has_inputs(record: Record) -> bool:
-    """Whether all that an op was given is in the file."""
-    return record.has_inputs and not any(key.startswith("input/") for key in record.entry.stubs)
-
-
 def _by_numbers(
-    one: Judged, op: OpClass, rows: Sequence[tuple[Pair, Row]], has_inputs: bool, fed: bool
+    one: Judged, op: OpClass, rows: Sequence[tuple[Pair, Row]], is_known: bool, fed: bool
 ) -> Verdict:
-    """The verdict of an op that no formula is known of, or whose inputs are not in the file."""
+    """The verdict of an op that no formula is known of, or whose inputs are not in the file.
+
+    is_known: they are in the file. fed: they are the same on both sides.
+    """
     inputs = [each for _, each in rows if each.side == "input"]
-    equal = fed or (has_inputs and all(each.verdict.kind is Kind.SAME for each in inputs))
-    given = max(_entering(rows), default=0.0) if has_inputs or fed else None
+    equal = fed or (is_known and all(each.verdict.kind is Kind.SAME for each in inputs))
+    given = max(_entering(rows), default=0.0) if is_known or fed else None
     dtypes = one.mine.dtype, one.golden.dtype
     return judge_numbers(one.metrics, dtypes, op, equal, given)
 

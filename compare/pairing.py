@@ -14,10 +14,10 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
 
 from dumper.garbage import uncollected
-from dumper.layout import VALUES, unescape
+from dumper.layout import VALUES
 from dumper.reader import Dump, Record
 
-from .alignment import Match, OpMap, align
+from .alignment import HIGH, Match, OpMap, align, value_name
 from .common import (
     Gone,
     Omitted,
@@ -26,7 +26,6 @@ from .common import (
     has_data,
     left_out,
     share,
-    tensors_of,
     values_of,
     values_of_two,
 )
@@ -123,9 +122,7 @@ class Pairing:
     def _crossing(self, match: Match, seen: set[int]) -> Iterator[Pair]:
         """What enters and leaves a call or a group, and what was left out of its records."""
         for record in match.mine:
-            for side in (None, *self._sides):
-                gone = self._gone[0].get(record.path, {})
-                yield from left_out(record.seqid, record, side, gone, {})
+            yield from self._left_out(record)
         for found in self._crossings.pairs(match):
             yield found._replace(leaf=self._leaf(found, seen), match=match)
 
@@ -144,10 +141,14 @@ class Pairing:
         seen.add(values[0])
         return name
 
-    def _alone(self, record: Record, match: Match) -> Iterator[Pair]:
+    def _left_out(self, record: Record) -> Iterator[Pair]:
+        """What my dump lacks of a record that is not paired with a single one."""
         gone = self._gone[0].get(record.path, {})
         for side in (None, *self._sides):
             yield from left_out(record.seqid, record, side, gone, {})
+
+    def _alone(self, record: Record, match: Match) -> Iterator[Pair]:
+        yield from self._left_out(record)
         if any(map(has_data, values_of(record, self._sides))):
             reason = f"No data match with op:{record.ir} in golden dump data."
             yield Pair(record.seqid, record, None, None, None, None, None, reason, match=match)
@@ -158,8 +159,9 @@ class Pairing:
             yield from left_out(after, None, side, {}, gone)
         if any(map(has_data, values_of(record, self._sides))):
             reason = f"No data match with {record.path} in my dump data."
-            path = record.path
-            yield Pair(after, None, None, None, None, None, path, reason, partner=record)
+            yield Pair(
+                after, None, None, None, None, None, record.path, reason, partner=record
+            )  # fmt: skip
 
 
 def pairing_of(mine: Dump, golden: Dump, table: OpMap | None = None) -> Pairing:
@@ -226,14 +228,13 @@ def _by_seqid(mine: Sequence[Record], golden: Sequence[Record], table: OpMap) ->
 
 def _match(mine: tuple[Record, ...], golden: tuple[Record, ...]) -> Match:
     kind = "op" if mine and golden else "extra"
-    return Match(mine, golden, kind, "high", ("by seqid, in load mode",))
+    return Match(mine, golden, kind, HIGH, ("by seqid, in load mode",))
 
 
 def _key(record: Record, named: Callable[[str], str]) -> Hashable:
     """What calls are told apart by, and values by name and step."""
     if record.phase in VALUES:
-        names = [*record.entry.names.values(), *map(unescape, tensors_of(record, "output"))]
-        return record.ir, names[0] if names else None, record.entry.step
+        return record.ir, value_name(record), record.entry.step
     return named(record.ir), record.seqid
 
 

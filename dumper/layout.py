@@ -31,6 +31,9 @@ VALUES = ("grad", "update")
 PHASES = ("forward", "backward", "recompute", "optimizer", *VALUES)
 """All phases, as people read them."""
 
+WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+"""What torch's wrappers of modules add to a qualified name."""
+
 KIND = "kind"
 """Name of the text beside the parts of a tensor that says what they make up."""
 

@@ -17,9 +17,8 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from .layout import WRAPPERS
 from .tensors import storage_of
-
-_WRAPPERS = frozenset(("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"))
 
 
 class Names:
@@ -149,7 +148,7 @@ def _plain(root: nn.Module, name: str) -> str:
     """A qualified name below `root` without what wrappers add to it."""
     parts, module = [], root
     for part in name.split("."):
-        wrapper = part in _WRAPPERS or (part == "module" and _is_wrapper(module))
+        wrapper = part in WRAPPERS or (part == "module" and _is_wrapper(module))
         if not wrapper:
             parts.append(part)
         module = getattr(module, part, None)

@@ -7,8 +7,9 @@ says how sure a match is, `calls`, `lists` and `joined` pair what each side expa
 Pure functions of records: no torch, no files.
 """
 
-from .align import align
+from .align import align, value_name
+from .doubt import HIGH, LOW
 from .match import Match
 from .names import OpMap
 
-__all__ = ["Match", "OpMap", "align"]
+__all__ = ["HIGH", "LOW", "Match", "OpMap", "align", "value_name"]

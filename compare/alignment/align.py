@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from dumper.layout import VALUES, unescape
 from dumper.reader import Record
 
 from .calls import expansions
-from .doubt import HIGH, LOW, judged
+from .doubt import HIGH, judged
 from .facts import Labels
 from .foreign import foreign_groups, lacks_index
 from .leftovers import left_over
@@ -79,8 +80,11 @@ def _by_name(records: Iterable[Record]) -> dict[tuple, Record]:
 
 def value_name(record: Record) -> str | None:
     """The parameter that a record of phase `grad` or `update` is about."""
-    names = [*record.entry.names.values(), *(unescape(tensor.name) for tensor in record.outputs)]
-    return names[0] if names else None
+    if record.entry.names:
+        return next(iter(record.entry.names.values()))
+    described = (key.partition("/")[2] for key in record.entry.stubs)
+    names = chain((tensor.name for tensor in record.outputs), described)
+    return next(map(unescape, names), None)
 
 
 def _called(values: Sequence[Match]) -> tuple[dict[int, str], dict[int, str]]:
@@ -141,6 +145,3 @@ def _in_order(found: list[Match], mine: Sequence[Record], golden: Sequence[Recor
         ranked.append(((place, count), match))
     ranked.sort(key=lambda item: item[0])
     return [match for _, match in ranked]
-
-
-__all__ = ["HIGH", "LOW", "Match", "align", "value_name"]

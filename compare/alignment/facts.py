@@ -11,11 +11,12 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from dumper.index import function_of
+from dumper.layout import WRAPPERS
 from dumper.reader import Record
 
 from .names import OpMap
 
-_WRAPPERS = frozenset(("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"))
+_WRAPPERS = frozenset(("module", *WRAPPERS))
 """What wrappers add to a module's path. A dump leaves them out where it knows that they are."""
 
 

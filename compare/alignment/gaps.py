@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 
@@ -17,24 +17,29 @@ def ascending(partners: np.ndarray) -> np.ndarray:
     values = partners[places]
     if len(values) < 2 or bool((values[1:] > values[:-1]).all()):
         return places
+    return places[[i for i, _ in _longest(enumerate(values.tolist()))]]
+
+
+def _longest(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """A longest run of pairs in which both places ascend. pairs: by the first place, and of one
+    first place from the last second one on, so that each is used once."""
     ends: list[int] = []
-    last: list[int] = []
-    before = [-1] * len(values)
-    for i, value in enumerate(values.tolist()):
-        at = bisect_left(ends, value)
-        before[i] = last[at - 1] if at else -1
+    chains: list[tuple[int, int, tuple | None]] = []
+    for i, j in pairs:
+        at = bisect_left(ends, j)
+        chain = (i, j, chains[at - 1] if at else None)
         if at == len(ends):
-            ends.append(value)
-            last.append(i)
+            ends.append(j)
+            chains.append(chain)
         else:
-            ends[at] = value
-            last[at] = i
-    run = []
-    i = last[-1]
-    while i >= 0:
-        run.append(i)
-        i = before[i]
-    return places[run[::-1]]
+            ends[at] = j
+            chains[at] = chain
+    found = []
+    chain = chains[-1] if chains else None
+    while chain is not None:
+        i, j, chain = chain
+        found.append((i, j))
+    return found[::-1]
 
 
 def common(mine: Sequence[Hashable], golden: Sequence[Hashable]) -> list[tuple[int, int]]:
@@ -57,24 +62,7 @@ def _common(
         where.setdefault(golden[j], []).append(j)
     if sum(len(where.get(mine[i], ())) for i in range(start, stop)) > _MOST:
         return _in_turn(mine, where, start, stop)
-    ends: list[int] = []
-    chains: list[tuple[int, int, tuple | None]] = []
-    for i in range(start, stop):
-        for j in where.get(mine[i], ()):  # from the last on, so that each is used once for one i
-            at = bisect_left(ends, j)
-            chain = (i, j, chains[at - 1] if at else None)
-            if at == len(ends):
-                ends.append(j)
-                chains.append(chain)
-            else:
-                ends[at] = j
-                chains[at] = chain
-    found = []
-    chain = chains[-1] if chains else None
-    while chain is not None:
-        i, j, chain = chain
-        found.append((i, j))
-    return found[::-1]
+    return _longest((i, j) for i in range(start, stop) for j in where.get(mine[i], ()))
 
 
 def _in_turn(

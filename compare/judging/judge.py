@@ -144,7 +144,7 @@ def _by_inputs(row: Row, op: OpClass, context: Context, dtypes: tuple[str, str])
     record = row.partner if context.fed else row.record
     if op.kind is Class.MOVEMENT and is_view(record) and is_view(row.partner):
         return words.VIEW
-    if not (record.has_inputs and row.partner.has_inputs) or _incomplete(record, row.partner):
+    if not (has_inputs(record) and has_inputs(row.partner)):
         return _weak(row, op, context, words.NO_INPUTS)
     same = context.fed or _same_inputs(record, row.partner, context)
     equal = same and _arguments(record) == _arguments(row.partner)
@@ -185,9 +185,9 @@ def _within_ulps(row: Row, op: OpClass, dtypes: tuple[str, str]) -> bool:
     )
 
 
-def _incomplete(*records: Record) -> bool:
-    """Whether an input is described only."""
-    return any(key.startswith("input/") for record in records for key in record.entry.stubs)
+def has_inputs(record: Record) -> bool:
+    """Whether all that an op was given is in the file."""
+    return record.has_inputs and not any(key.startswith("input/") for key in record.entry.stubs)
 
 
 def is_view(record: Record) -> bool:

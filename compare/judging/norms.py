@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .products import Geometry, convolve, spread
+from .products import convolve, geometry, out_of, spread
 
 SHARE = 0.5
 
@@ -53,26 +53,15 @@ def _squares(x: np.ndarray) -> np.ndarray:
     return np.square(x.astype(np.float32))
 
 
-def _geometry(values: Mapping[str, Any], rank: int) -> Geometry:
-    def each(name: str) -> tuple[int, ...]:
-        found = tuple(values[name])
-        return found if len(found) == rank else found * rank
-
-    return Geometry(each("stride"), each("padding"), each("dilation"), int(values["groups"]))
-
-
 def _by_group(x: np.ndarray, groups: int) -> np.ndarray:
     """Sums of squares over the channels of a group: (N, groups, ...)."""
     return _squares(x).reshape(x.shape[0], groups, -1, *x.shape[2:]).sum(2)
 
 
 def _convolved(x: np.ndarray, w: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
-    g = _geometry(values, x.ndim - 2)
+    g = geometry(values, x.ndim - 2)
     kernel = w.shape[2:]
-    out = tuple(
-        (n + 2 * p - d * (k - 1) - 1) // s + 1
-        for n, s, p, d, k in zip(x.shape[2:], g.stride, g.padding, g.dilation, kernel, strict=True)
-    )
+    out = out_of(g, x, w)
     ones = np.ones((g.groups, 1, *kernel), np.float32)
     patches = convolve(_by_group(x, g.groups), ones, g, out)
     weights = _squares(w).reshape(w.shape[0], -1).sum(1)
@@ -82,7 +71,7 @@ def _convolved(x: np.ndarray, w: np.ndarray, values: Mapping[str, Any]) -> np.nd
 
 def _backward(output: str, arrays: Arrays, values: Mapping[str, Any]) -> np.ndarray | None:
     d, x, w = (arrays[name] for name in ("grad_output", "input", "weight"))
-    g = _geometry(values, x.ndim - 2)
+    g = geometry(values, x.ndim - 2)
     rank = x.ndim - 2
     if output == "result0":
         ones = np.ones((g.groups, 1, *w.shape[2:]), np.float32)

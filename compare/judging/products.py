@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -88,12 +88,17 @@ class Geometry(NamedTuple):
             )
 
 
-def _geometry(c: Operands, rank: int) -> Geometry:
-    def each(name: str) -> tuple[int, ...]:
-        found = c.value(name)
-        return tuple(found) if len(found) == rank else tuple(found) * rank
+def geometry(values: Mapping[str, Any], rank: int) -> Geometry:
+    """The geometry that a convolution was called with."""
 
-    return Geometry(each("stride"), each("padding"), each("dilation"), int(c.value("groups", 1)))
+    def each(name: str) -> tuple[int, ...]:
+        found = tuple(values[name])
+        return found if len(found) == rank else found * rank
+
+    groups = values.get("groups")
+    return Geometry(
+        each("stride"), each("padding"), each("dilation"), 1 if groups is None else int(groups)
+    )
 
 
 def _bordered(size: tuple[int, ...], g: Geometry) -> tuple[int, ...]:
@@ -181,7 +186,8 @@ def _transposed_out(c: Operands, g: Geometry, x: np.ndarray, w: np.ndarray) -> t
     )
 
 
-def _out(g: Geometry, x: np.ndarray, w: np.ndarray) -> tuple[int, ...]:
+def out_of(g: Geometry, x: np.ndarray, w: np.ndarray) -> tuple[int, ...]:
+    """The size of a convolution's result."""
     return tuple(
         (n + 2 * p - d * (k - 1) - 1) // s + 1
         for n, s, p, d, k in zip(
@@ -193,7 +199,7 @@ def _out(g: Geometry, x: np.ndarray, w: np.ndarray) -> tuple[int, ...]:
 @formula("convolution", "_convolution", "convolution_overrideable", "cudnn_convolution")
 def _convolution(c: Operands) -> Tracked:
     x, w = c["input" if "input" in c else "self"], c["weight"]
-    g = _geometry(c, x.v.ndim - 2)
+    g = geometry(c.values, x.v.ndim - 2)
     if x.v.ndim == w.v.ndim - 1:
         x = x.reshape(1, *x.v.shape)
     taps = math.prod(w.v.shape[2:])
@@ -206,7 +212,7 @@ def _convolution(c: Operands) -> Tracked:
             lambda a, b: spread(a, b, g, size), names, (x, w), count, "convolution", taps
         )
     else:
-        out, count = _out(g, x.v, w.v), taps * w.v.shape[1]
+        out, count = out_of(g, x.v, w.v), taps * w.v.shape[1]
         c.bounded(*x.v.shape[:2], *_bordered(x.v.shape[2:], g))
         c.bounded(x.v.shape[0], w.v.shape[0], *out)
         found = c.product(
@@ -223,7 +229,7 @@ def _convolution(c: Operands) -> Tracked:
 @formula("convolution_backward", "convolution_backward_overrideable")
 def _convolution_backward(c: Operands) -> dict[str, Tracked]:
     d, x, w = c["grad_output"], c["input"], c["weight"]
-    g = _geometry(c, x.v.ndim - 2)
+    g = geometry(c.values, x.v.ndim - 2)
     kernel = w.v.shape[2:]
     taps, mask, found = math.prod(kernel), c.value("output_mask", [True] * 3), {}
     wide = (d if c.value("transposed") else x).v
