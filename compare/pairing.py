@@ -90,19 +90,24 @@ class Pairing:
 
     def partner(self, record: Record) -> Record | None:
         """The record of golden that one of mine is compared with, where that is a single one."""
-        match = self.match_of(record.path)
+        match = self._by_path[0].get(record.path)
         if match is None or len(match.mine) != 1 or len(match.golden) != 1:
             return None
         found = match.golden[0]
         return found if share(record, found, self._sides) else None
 
-    def match_of(self, path: str) -> Match | None:
-        """The match that my record at `path` is in."""
-        return self._by_path.get(path)
+    def matches_of(self, path: str) -> list[Match]:
+        """The match that my record at `path` is in, and that of golden's, if only golden has it."""
+        return [matches[path] for matches in self._by_path if path in matches]
 
     @cached_property
-    def _by_path(self) -> dict[str, Match]:
-        return {record.path: match for match in self.matches for record in match.mine}
+    def _by_path(self) -> tuple[dict[str, Match], dict[str, Match]]:
+        """Of all of my records, and of those that only golden has."""
+        alone = (match for match in self.matches if not match.mine)
+        return (
+            {record.path: match for match in self.matches for record in match.mine},
+            {record.path: match for match in alone for record in match.golden},
+        )
 
     @cached_property
     def _crossings(self) -> Crossings:

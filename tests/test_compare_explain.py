@@ -66,7 +66,7 @@ def test_an_op_inside_of_a_call_that_is_paired_as_one(files, paths):
     assert done.exit_code == 0
     assert lines[0] == "paired by: call, high confidence"
     mine = [line for line in lines if line.startswith("my dump")]
-    assert len(mine) == 21 and mine[-1] == "my dump   and 6 more"  # of 26 ops
+    assert len(mine) == 26  # all of them: what a call holds is shown on request
     golden = [line for line in lines if line.startswith("golden")]
     assert len(golden) == 2
     assert golden[0].startswith("golden    /_scaled_dot_product_flash_attention_for_cpu/")
@@ -82,6 +82,20 @@ def test_an_op_without_partner(files):
     assert alone
     for done in alone:
         assert "paired by: extra" in done.stdout and "golden    nothing" in done.stdout
+
+
+def test_an_op_that_only_golden_has(files):
+    """A row of it names it by golden's path."""
+    turned = files[1], files[0]
+    with open_dump(files[0]) as a, open_dump(files[1]) as b:
+        known = {record.path for record in b.records}
+        clones = [r.path for r in a.records if r.phase == "forward" and r.ir == "clone"]
+    assert not known & set(clones)
+    alone = [done for path in clones if "extra" in (done := explained(turned, path)).stdout]
+    assert alone
+    for done in alone:
+        assert done.exit_code == 1
+        assert "my dump   nothing" in done.stdout and "golden    /clone/" in done.stdout
 
 
 def test_it_writes_no_result(files, paths, tmp_path, monkeypatch):

@@ -72,7 +72,7 @@ _ALG = ("-alg", "--algorithm")
 @click.option("--op-map", callback=named, metavar="FILE", help="Names and groups of ops, JSON.")
 @click.option(
     "--explain-align", "explained", callback=named, metavar="OP/SEQID",
-    help="Only say what this op of mine belongs to, and why.",
+    help="Only say what the op of a row belongs to, and why.",
 )  # fmt: skip
 @LANGUAGE
 def compare(
