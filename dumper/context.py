@@ -30,6 +30,13 @@ from .finals import Finals
 from .layout import SIDES
 from .load import Loader
 from .names import Names
+from .overflow.events import Overflow
+from .overflow.findings import Findings
+from .overflow.ranges import Range
+from .overflow.register import register
+from .overflow.report import report
+from .overflow.scales import LossScale
+from .overflow.watch import Watch
 from .paths import check, for_step, has_step, resolve, same_file, text
 from .reader import Dump, open_dump
 from .scopes import Tracker
@@ -49,8 +56,9 @@ class dumper:  # noqa: N801 - the original's name
     enabled: False makes everything a no-op. use_dump: record inputs and outputs. use_load: run each
     op on the inputs that load_file_path recorded for it and record its outputs under the same
     sequence id. dump_path: the file; None or '' a time-stamped one here; a directory one inside it;
-    `{rank}` and `{step}` in it are filled in. check_overflow, load_with_acl_dump: accepted, not
-    built yet.
+    `{rank}` and `{step}` in it are filled in. check_overflow: look for overflow in every op, alone
+    (the file then holds the ops that overflowed; without any there is none) or while dumping.
+    load_with_acl_dump: accepted, not built yet.
 
     What is recorded: ops (patterns of IR names), modules (patterns of module paths), phases,
     steps, ranks, sides (`input`, `output`), level (`op`, `call`, `module`: the boundary whose
@@ -60,7 +68,8 @@ class dumper:  # noqa: N801 - the original's name
 
     Attributes after entering: `path` (the dump file, created by the first op), after leaving a load
     run `matched` (ops that were fed) and `unmatched` (IR names of ops that had no counterpart, in
-    order).
+    order). Of an overflow check: `overflows` (overflow.events.Overflow, in order), `ranges`
+    (overflow.ranges.Range of each result of the last step), `loss_scale`, `report()`.
 
     Raises RuntimeError for contradicting arguments and paths, DumpError for an unreadable load
     file. Inside the context only what the step itself raises.
@@ -121,6 +130,8 @@ class dumper:  # noqa: N801 - the original's name
         self._models = _models(model)
         self._memory = size("memory", memory)
         self._step = 0
+        self._watch: Watch | None = None
+        self._findings: Findings | None = None
         self._tracker: Tracker | None = None
         self._session: Session | None = None
         self._source: Dump | None = None
@@ -141,7 +152,8 @@ class dumper:  # noqa: N801 - the original's name
             )
             _active.stop()
         self._check_modes()
-        if not (self.use_dump or self.use_load) or not self._choice.takes_rank(rank()):
+        wanted = self.use_dump or self.use_load or self.check_overflow
+        if not wanted or not self._choice.takes_rank(rank()):
             return self
         loading = self.use_load or self.load_file_path is not None
         if loading and not (self.load_file_path and os.path.isfile(self.load_file_path)):
@@ -161,7 +173,7 @@ class dumper:  # noqa: N801 - the original's name
         if loading:
             self._source = open_dump(self.load_file_path)
             self._loader = Loader(self._source)
-        self._environment = describe_run("load" if loading else "dump")
+        self._environment = describe_run(self._mode(loading))
         self._environment["choice"] = self._choice.facts()
         self._process = os.getpid()
         self._names = Names(self._models)
@@ -173,6 +185,8 @@ class dumper:  # noqa: N801 - the original's name
             self._loader,
             self._estimate.writer if self._estimate else self._writer,
         )
+        if self.check_overflow:
+            self._begin_check()
         self._finals = Finals(self._session, self._names)
         # An interpreter that ends inside the context finishes the file too.
         atexit.register(self._finish)
@@ -227,6 +241,7 @@ class dumper:  # noqa: N801 - the original's name
             self.path = for_step(self._template, self._step)
             self._session.begin(os.path.abspath(self.path))
         self._session.step = self._step
+        self._session.new_step()
         for tracker in list(self._session.trackers):
             tracker.new_step()
         self._follow_step()
@@ -238,13 +253,52 @@ class dumper:  # noqa: N801 - the original's name
         return self._session is None or (steps is not None and self._step >= max(steps, default=-1))
 
     def _check_modes(self) -> None:
-        if self.use_dump + self.use_load + self.check_overflow > 1:
-            raise RuntimeError("dump mode, load mode and check overflow mode can not run together!")
-        for name in ("check_overflow", "load_with_acl_dump"):
-            if getattr(self, name):
-                raise RuntimeError(
-                    f"{name} is accepted but not built yet in this version; leave it out"
-                )
+        loads = self.use_load or self.load_file_path is not None
+        if (self.use_dump and self.use_load) or (self.check_overflow and loads):
+            raise RuntimeError(
+                "load mode can not run together with dump mode or check overflow mode!"
+            )
+        if self.check_overflow and self._estimate is not None:
+            raise RuntimeError("check overflow mode can not run together with estimate!")
+        if self.load_with_acl_dump:
+            raise RuntimeError(
+                "load_with_acl_dump is accepted but not built yet in this version; leave it out"
+            )
+
+    def _mode(self, loading: bool) -> str:
+        if loading:
+            return "load"
+        return "dump" if self.use_dump or self._estimate is not None else "overflow"
+
+    def _begin_check(self) -> None:
+        session, ranks = self._session, world_size()
+        findings = self._findings = Findings(session, rank(), ranks)
+        found = register()
+        self._watch = Watch(
+            self._names, findings.say, findings.change, findings.misused, found, rank()
+        )
+        session.check(self._watch, findings, self.use_dump)
+        if found is not None and ranks > 1:
+            findings.misused("distributed")
+
+    @property
+    def overflows(self) -> list[Overflow]:
+        """What the overflow check found, in order."""
+        return [] if self._findings is None else list(self._findings.events)
+
+    @property
+    def ranges(self) -> list[Range]:
+        """How far the results of each op of the last step reach, and the gradients."""
+        return [] if self._watch is None else self._watch.ranges()
+
+    @property
+    def loss_scale(self) -> LossScale | None:
+        """With which loss scales the gradients of the last step survive float16."""
+        return None if self._watch is None else self._watch.loss_scale()
+
+    def report(self, lang: str = "en") -> str:
+        """All of that for people to read. lang: en or zh."""
+        return report(self.overflows, self.ranges, self.loss_scale, lang=lang)
 
     def _writer(self, path: str, environment: dict) -> Writer:
         return Writer(path, environment, self._memory)
@@ -260,7 +314,7 @@ class dumper:  # noqa: N801 - the original's name
         """Record from here on."""
         session, stack = self._session, self._recording
         if session.paused:
-            session.forget()
+            session.forget_all()
             session.paused = False
         if self._tracker is not None:
             return

@@ -72,6 +72,9 @@ class Op:
         schema = func._schema
         unmarked = UNMARKED_WRITES.get(schema.name, ())
         self.func = func
+        self.qualified = schema.name
+        name = schema.name.partition("::")[2].removeprefix("_foreach_")
+        self.base = name.removesuffix("_")  # of an op, its in-place and its foreach form
         self.ir = ir_name(schema.name, schema.overload_name)
         self.schema = str(schema)
         self.recorded = func.namespace not in SILENT_NAMESPACES

@@ -42,7 +42,7 @@ class Call:
 
     __slots__ = (
         "op", "values", "seqid", "path", "phase", "scope", "node", "step", "thread",
-        "kept", "reason", "owner", "wrote", "names", "numbers", "stubs",
+        "kept", "reason", "owner", "wrote", "names", "numbers", "stubs", "look",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +68,7 @@ class Call:
         self.names: dict[str, str] = {}
         self.numbers: dict[str, int] = {}
         self.stubs: dict[str, list[Any]] = {}
+        self.look: Any = None  # the overflow check's
 
 
 class _Value:

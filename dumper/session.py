@@ -9,6 +9,7 @@ runs.
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable, Iterable
@@ -23,6 +24,11 @@ from .layout import record_path
 from .load import Loader
 from .modes import Modes
 from .names import Names
+from .overflow import ranges, scales
+from .overflow.events import TEXT as OVERFLOWS
+from .overflow.findings import Findings
+from .overflow.seen import Look
+from .overflow.watch import Watch
 from .record import Call, Recorder
 from .scopes import Tracker
 from .writer import Writer
@@ -33,8 +39,9 @@ class Session:
 
     path: the file, created at the first record. environment: stored with it, and again at the end,
     since it may grow. make: makes the writer. loader: recorded inputs to feed, or None to record
-    freely. paused: nothing is recorded for now. trackers: of all threads that are followed. modes:
-    what they have seen.
+    freely. watch: looks for overflow, findings: what it found; None where nobody asked. paused:
+    nothing is recorded for now. trackers: of all threads that are followed. modes: what they have
+    seen.
     """
 
     def __init__(
@@ -55,6 +62,9 @@ class Session:
         self.modes = Modes()
         self.interrupt = HeldInterrupt()
         self.calls = 0  # ops that were recorded so far
+        self.watch: Watch | None = None
+        self.findings: Findings | None = None
+        self._recording = True
         self._environment = environment
         self._make = make
         self._process = os.getpid()
@@ -95,14 +105,29 @@ class Session:
             number = self._threads[ident] = len(self._threads)
         return number
 
+    def check(self, watch: Watch, findings: Findings, recording: bool) -> None:
+        """Look for overflow from here on. recording: whether everything is recorded as well."""
+        self.watch, self.findings, self._recording = watch, findings, recording
+
     def inputs(self, call: Call) -> None:
         """Store what a call was given."""
-        self._guarded(call.path, lambda recorder: recorder.inputs(call))
+        if self._recording:
+            self._guarded(call.path, lambda recorder: recorder.inputs(call))
+        if self.watch is not None:
+            self._checked(lambda: setattr(call, "look", self.watch.before(call)))
 
     def outputs(self, call: Call, result: Any) -> None:
-        """Store what a call made."""
+        """Store what a call made. Raises RuntimeError for an overflow under anomaly detection."""
         self.calls += 1
+        if self._recording:
+            self._store_outputs(call, result)
+        if call.look is not None and self.watch is not None:
+            self._checked(lambda: self.watch.after(call.look, result))
+            call.look = None
+            if self.findings.error is not None:
+                raise RuntimeError(self.findings.take_error())
 
+    def _store_outputs(self, call: Call, result: Any) -> None:
         def write(recorder: Recorder) -> None:
             recorder.outputs(call, result)
             recorder.done(call)
@@ -111,10 +136,49 @@ class Session:
 
     def failed(self, call: Call) -> None:
         """The op raised; its record ends without outputs."""
-        self._guarded(call.path, lambda recorder: recorder.done(call))
+        if self._recording:
+            self._guarded(call.path, lambda recorder: recorder.done(call))
+
+    def overflowed(self, look: Look, lines: list[str]) -> None:
+        """A call overflowed: store it as it was, unless it is stored anyway, and what is said of
+        it."""
+        if not self._recording:
+            call = look.call
+            place = call.phase, call.scope, call.node
+            again = Call(call.op, look.given, call.seqid, place, call.step, call.thread)
+            self.forget()  # what was written between two overflows was not seen by the recorder
+            self._guarded(again.path, lambda recorder: recorder.inputs(again))
+            again.values = look.after
+            self._store_outputs(again, look.result)
+        self._say(OVERFLOWS, lines)
+
+    def _say(self, text: str, lines: Iterable[str]) -> None:
+        def write(_: Recorder) -> None:
+            for line in lines:
+                self._writer.line(text, line)
+
+        self._guarded(text, write)
+
+    def _checked(self, look: Callable[[], None]) -> None:
+        """Look for overflow; whatever that meets, training goes on."""
+        try:
+            with self._lock, torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+                look()
+        except Exception as reason:  # noqa: BLE001 - no fault of ours may end the user's step
+            self.watch = None
+            warn(
+                f"the overflow check stopped, training goes on: {type(reason).__name__}: {reason}",
+                self.path,
+                "what was found before stands; what came after is not known",
+            )
 
     def values(self, phase: str, found: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Store named tensors as records of their own: phase `grad` or `update`."""
+        if self.watch is not None and phase == "grad":
+            found = list(found)
+            self._checked(lambda: self.watch.gradients(found, self.step))
+        if not self._recording:
+            return
         for name, tensor in found:
             seqid = self._seqid_of(phase, name)
             if seqid is None:
@@ -137,10 +201,23 @@ class Session:
         if self._recorder is not None:
             self._recorder.forget()
 
+    def forget_all(self) -> None:
+        """The same, of the overflow check too."""
+        self.forget()
+        if self.watch is not None:
+            self._checked(self.watch.forget)
+
+    def new_step(self) -> None:
+        """Another step begins."""
+        if self.watch is not None:
+            self._checked(self.watch.new_step)
+
     def finish(self) -> None:
         """Close the file, if one was made, as finished unless recording had to stop."""
         if self.loader is not None and self.loader.unmatched and self._recorder is None:
             self._guarded("the end", lambda _: None)  # the list of what did not match has a file
+        if self.watch is not None and self.ours:
+            self._end_check()
         writer, self._writer = self._writer, None
         if writer is None or not self.ours:
             return
@@ -163,6 +240,19 @@ class Session:
                 self.path,
                 "the file lists them all under omitted; everything else is there",
             )
+
+    def _end_check(self) -> None:
+        self._checked(self.watch.finish)
+        if self._recorder is None or self.watch is None:
+            return
+        self._say(OVERFLOWS, self.findings.take_lines())
+        self._checked(self._say_ranges)
+
+    def _say_ranges(self) -> None:
+        self._say(ranges.TEXT, map(_line, map(ranges.facts_of, self.watch.ranges())))
+        found = self.watch.loss_scale()
+        if found is not None:
+            self._say(scales.TEXT, [_line(scales.facts_of(found))])
 
     def _seqid_of(self, phase: str, name: str) -> int | None:
         if self.loader is None:
@@ -209,3 +299,7 @@ class Session:
             "what was recorded before is in the file; free space or name another dump_path, "
             "then run again",
         )
+
+
+def _line(facts: dict[str, Any]) -> str:
+    return json.dumps(facts, separators=(",", ":"))

@@ -1,0 +1,129 @@
+"""Calls whose results are still being looked at by a device that must not be waited for.
+
+Results are held until there are enough of them, then reduced by a few kernels for all, and the
+numbers are copied to the host while the program goes on; an event says when they are there. So
+neither the device nor the program ever waits for one op. What is held costs memory, so it is
+bounded, and whoever is about to overwrite held memory has it copied on the device before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+
+from ..record import tensors_in
+from ..tensors import storage_of
+from .extent import largest_of
+from .seen import Look
+
+_BATCH = 64  # calls that are looked at together
+_BATCH_BYTES = 1 << 28
+_HELD_BYTES = 1 << 31
+
+
+def is_immediate(device: torch.device) -> bool:
+    """Whether a device's memory can be looked at at once: the host's, also as an emulated npu."""
+    if device.type == "cpu":
+        return True
+    return device.type == "npu" and hasattr(torch.npu, "_npu_core_device")
+
+
+class _Batch(NamedTuple):
+    looks: list[Look]
+    found: torch.Tensor  # on the host, filled when `ready` says so
+    ready: torch.Event | None
+
+
+class Pending:
+    """Holds calls in order until their extents are there. settle: is given each then."""
+
+    def __init__(self, settle: Callable[[Look], None]) -> None:
+        self._settle = settle
+        self._waiting: list[Look] = []
+        self._sent: deque[_Batch] = deque()
+        self._bytes = 0  # of results in `_waiting`
+        self._held = 0  # and in all
+
+    def add(self, look: Look) -> None:
+        """A call is to be looked at."""
+        self._waiting.append(look)
+        size = _bytes(look)
+        self._bytes += size
+        self._held += size
+        if len(self._waiting) >= _BATCH or self._bytes >= _BATCH_BYTES:
+            self._send()
+        self._collect()
+
+    def about_to_write(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Memory is about to be overwritten: held calls keep what is in it."""
+        if not (self._waiting or self._sent):
+            return
+        lost = {storage._cdata for t in tensors if (storage := storage_of(t)) is not None}
+        for look in (*(look for batch in self._sent for look in batch.looks), *self._waiting):
+            _save(look, lost)
+
+    def finish(self) -> None:
+        """Wait for all that is held."""
+        self._send()
+        while self._sent:
+            self._take(self._sent.popleft())
+
+    def _send(self) -> None:
+        """Start looking at what waits."""
+        looks, self._waiting, self._bytes = self._waiting, [], 0
+        if not looks:
+            return
+        tensors = [tensor for look in looks for _, tensor in look.results]
+        found = largest_of(tensors).to("cpu", non_blocking=True)
+        device, ready = tensors[0].device, None
+        if device.type != "cpu":
+            ready = torch.Event(device.type)
+            ready.record()
+        self._sent.append(_Batch(looks, found, ready))
+
+    def _collect(self) -> None:
+        """Take what is there; wait only where too much is held."""
+        while self._sent:
+            batch = self._sent[0]
+            if batch.ready is not None and not batch.ready.query():
+                if self._held < _HELD_BYTES:
+                    return
+                batch.ready.synchronize()
+            self._take(self._sent.popleft())
+
+    def _take(self, batch: _Batch) -> None:
+        if batch.ready is not None:
+            batch.ready.synchronize()
+        found = iter(batch.found.tolist())
+        for look in batch.looks:
+            self._held -= _bytes(look)
+            largest = [next(found) for _ in look.results]
+            look.ranges = [(-one, one) for one in largest]
+            self._settle(look)
+
+
+def _bytes(look: Look) -> int:
+    return sum(tensor.numel() * tensor.element_size() for _, tensor in look.results)
+
+
+def _save(look: Look, lost: set[int]) -> None:
+    """Replace what a call holds of memory that is about to be overwritten by copies."""
+    copies: dict[int, torch.Tensor] = {}
+
+    def kept(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            storage = storage_of(value)
+            if storage is None or storage._cdata not in lost:
+                return value
+            return copies.setdefault(id(value), value.clone())
+        if isinstance(value, (list, tuple)) and next(tensors_in(value), None) is not None:
+            return type(value)(map(kept, value)) if type(value) in (list, tuple) else value
+        return value
+
+    look.given = [kept(value) for value in look.given]
+    look.results = [(key, kept(tensor)) for key, tensor in look.results]
+    look.result = kept(look.result)
+    look.after = [kept(value) for value in look.after]

@@ -1,0 +1,167 @@
+"""What the hot path keeps of each result of the present step: its extent, and some elements.
+
+Everything that is said of head-room and underflow is computed from these when it is asked for
+(`ranges`), so that a step that nobody asks about pays for a copy of a few elements an op only.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from ..record import Call
+from ..scopes import BACKWARD, Scope
+from ..tensors import dtype_name
+from .ranges import GRADIENT, GRADIENT_SAMPLE, SAMPLE, Range, sample_places
+
+_BYTES = 1 << 28
+"""Of samples; a context that never says `step()` keeps no more."""
+
+
+class _Row(NamedTuple):
+    ir: str
+    seqid: int
+    phase: str
+    scope: Scope | None
+    step: int
+    output: str
+    dtype: torch.dtype
+    low: float
+    high: float
+    size: int
+    sample: torch.Tensor | None
+    name: str | None
+    vanished: tuple[int, int]
+    unscaled: bool
+    carries: bool
+
+
+class Samples:
+    """The results of one step."""
+
+    def __init__(self) -> None:
+        self._rows: list[_Row] = []
+        self._bytes = 0
+
+    def clear(self) -> None:
+        """A step begins."""
+        self._rows, self._bytes = [], 0
+
+    def add(
+        self,
+        call: Call,
+        output: str,
+        tensor: torch.Tensor,
+        extent: tuple[float, float],
+        vanished: tuple[int, int],
+        carries: bool,
+    ) -> None:
+        """Keep a result. vanished: how many of its zeros are none in truth, and how many were
+        looked at. carries: it is a gradient."""
+        sample = self._take(tensor, SAMPLE)
+        self._rows.append(
+            _Row(
+                call.op.ir, call.seqid, call.phase, call.scope, call.step, output,
+                tensor.dtype, *extent, tensor.numel(), sample, None, vanished, False, carries,
+            )
+        )  # fmt: skip
+
+    def gradient(
+        self,
+        name: str,
+        tensor: torch.Tensor,
+        step: int,
+        extent: tuple[float, float],
+        unscaled: bool,
+    ) -> None:
+        """Keep a parameter's gradient. unscaled: the loss scale has been taken out of it."""
+        sample = self._take(tensor, GRADIENT_SAMPLE)
+        self._rows.append(
+            _Row(
+                GRADIENT, 0, GRADIENT, None, step, "result",
+                tensor.dtype, *extent, tensor.numel(), sample, name, (0, 0), unscaled, True,
+            )
+        )  # fmt: skip
+
+    def _take(self, tensor: torch.Tensor, count: int) -> torch.Tensor | None:
+        if self._bytes >= _BYTES:
+            return None
+        sample = sample_of(tensor, count)
+        self._bytes += sample.numel() * sample.element_size()
+        return sample
+
+    def ranges(self, scale: float) -> list[Range]:
+        """Of all that was kept, in order; gradients as backward made them, with the loss scale."""
+        return [_range(row, scale if row.unscaled else 1.0) for row in self._rows]
+
+    def gradients(self, scale: float) -> tuple[list[Range], list[Range]]:
+        """Those of the parameters, and all of backward that a loss scale is in.
+
+        Where a program brings its own gradient to start from, nobody saw what carries it: then all.
+        """
+        of_parameters = [row for row in self._rows if row.ir == GRADIENT]
+        backward = [row for row in self._rows if row.phase == BACKWARD]
+        carrying = [row for row in backward if row.carries] or backward
+        return tuple(
+            [_range(row, scale if row.unscaled else 1.0) for row in rows]
+            for rows in (of_parameters, carrying)
+        )
+
+
+def sample_of(tensor: torch.Tensor, count: int) -> torch.Tensor:
+    """A copy of at most `count` elements, spread over the tensor as it lies in memory."""
+    size = tensor.numel()
+    if size <= count:
+        return tensor.detach().clone().reshape(-1)
+    if tensor.is_contiguous() or _fills(tensor):
+        stride = sample_places(size, count)
+        taken = -(-size // stride)
+        return tensor.detach().as_strided((taken,), (stride,)).clone()
+    # Gaps, or elements that share memory: along the longest axis, the others as they are.
+    axis = max(range(tensor.dim()), key=lambda i: tensor.shape[i])
+    length = tensor.shape[axis]
+    stride = sample_places(length, max(1, count * length // size))
+    return sample_of(tensor.detach().movedim(axis, 0)[::stride].contiguous(), count)
+
+
+def _fills(tensor: torch.Tensor) -> bool:
+    """Whether the elements fill their memory without gaps, in whatever order of axes."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _range(row: _Row, scale: float) -> Range:
+    scope, sample = row.scope, row.sample
+    return Range(
+        ir=row.ir,
+        seqid=row.seqid,
+        phase=row.phase,
+        output=row.output,
+        dtype=dtype_name(row.dtype),
+        low=row.low * scale,
+        high=row.high * scale,
+        size=row.size,
+        api=scope and scope.api,
+        module=scope and scope.module,
+        source=scope and scope.source,
+        name=row.name,
+        step=row.step,
+        vanished=row.vanished[0],
+        zeros_looked=row.vanished[1],
+        sample=None if sample is None else _numbers(sample, scale),
+    )
+
+
+def _numbers(sample: torch.Tensor, scale: float) -> np.ndarray:
+    """Real and imaginary parts are numbers of their own."""
+    if sample.is_complex():
+        sample = torch.view_as_real(sample.resolve_conj()).reshape(-1)
+    wide = torch.float64 if sample.dtype is torch.float64 else torch.float32
+    found = sample.cpu().to(wide).numpy()
+    return found if scale == 1 else found * found.dtype.type(scale)

@@ -1,0 +1,174 @@
+"""One op call as the checker sees it, and what is known of the value that it left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+
+from ..layout import member
+from ..ops import Op
+from ..record import Call
+from .events import Overflow
+
+
+class Root:
+    """Where an overflow begins, and how far it still flows.
+
+    live: values that hold it and that no later op of the same forward pass has taken up. ended: a
+    mask stopped it somewhere.
+    """
+
+    __slots__ = ("event", "live", "ended")
+
+    def __init__(self, event: Overflow) -> None:
+        self.event = event
+        self.live = 0
+        self.ended = False
+
+    @property
+    def contained(self) -> bool:
+        """Whether all that came of it was masked away."""
+        return self.ended and not self.live
+
+
+class Made:
+    """The values that one call left in its results.
+
+    low, high: between which they lie; NaN where one is NaN, None where nobody looked. exact: not
+    only an interval that holds them. sources: seqids of the calls whose values it read. rest: what
+    made the memory around results that are parts of some. event: the overflow that it holds; root:
+    where that began. used: a later op took it up. carries: they are gradients, so that a loss scale
+    is in them.
+    """
+
+    __slots__ = (
+        "seqid", "ir", "low", "high", "exact", "sources", "rest", "event", "root", "used",
+        "carries",
+    )  # fmt: skip
+
+    def __init__(self, seqid: int, ir: str, sources: tuple[int, ...]) -> None:
+        self.seqid = seqid
+        self.ir = ir
+        self.low: float | None = None
+        self.high: float | None = None
+        self.exact = True
+        self.sources = sources
+        self.rest: Made | None = None
+        self.event: Overflow | None = None
+        self.root: Root | None = None
+        self.used = False
+        self.carries = False
+
+    @property
+    def magnitude(self) -> float | None:
+        """The largest absolute value; None where it is not known."""
+        if self.low is None or not self.exact:
+            return None
+        if self.low != self.low:
+            return self.low
+        return max(abs(self.low), abs(self.high))
+
+    def widen(self, low: float, high: float) -> None:
+        """Take in another tensor's range. NaN stays NaN."""
+        if self.low is None:
+            self.low, self.high = low, high
+        elif self.low == self.low:
+            self.low = low if not low >= self.low else self.low
+            self.high = high if not high <= self.high else self.high
+
+    def holds(self, event: Overflow, root: Root | None) -> None:
+        """An overflow is in it. root: None for what the program asked for."""
+        self.event, self.root = event, root
+        if root is not None:
+            root.live += 1
+
+    def take_in_rest(self) -> None:
+        """The memory around its results is as it was."""
+        rest, self.rest = self.rest, None
+        if rest is None:
+            return
+        if self.event is None and rest.event is not None:
+            self.event, self.root = rest.event, rest.root
+        if rest.low is None or self.low is None:
+            self.low = self.high = None
+        else:
+            self.widen(rest.low, rest.high)
+
+    def take_up(self) -> None:
+        """A later op read it."""
+        if not self.used and self.root is not None:
+            self.used = True
+            self.root.live -= 1
+
+
+@dataclass(slots=True)
+class Look:
+    """A call whose results are to be looked at.
+
+    given: the arguments in schema order as they were before the op; those written are copies.
+    after: the same when it had run. sources: of each tensor given, in order, what made it. result:
+    what it returned. results: the floating-point ones by name; ranges: from where to where they
+    reach. bits: of the status register.
+    """
+
+    call: Call
+    given: list[Any]
+    sources: list[Made | None]
+    results: list[tuple[str, torch.Tensor]]
+    made: Made
+    result: Any = None
+    after: list[Any] = field(default_factory=list)
+    ranges: list[tuple[float, float]] = field(default_factory=list)
+    bits: int = 0
+
+    @property
+    def has_overflow(self) -> bool:
+        """Whether an operand's memory holds one."""
+        return any(source is not None and source.event is not None for source in self.sources)
+
+    def inputs(self) -> Iterator[tuple[str, int, torch.Tensor, Made | None]]:
+        """(name, place among the arguments, tensor, what made it) of each tensor given."""
+        sources = iter(self.sources)
+        for place, (argument, value) in enumerate(
+            zip(self.call.op.arguments, self.given, strict=True)
+        ):
+            for key, tensor in named_tensors(argument.key, value):
+                yield key, place, tensor, next(sources)
+
+
+def named_tensors(key: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of one argument or result by name, in order."""
+    if isinstance(value, torch.Tensor):
+        yield key, value
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            if item is not None:
+                yield from named_tensors(member(key, i), item)
+
+
+def results_of(op: Op, result: Any, values: list[Any]) -> Iterator[tuple[str, torch.Tensor]]:
+    """What a call made, by name: what it returned, and what it changed without returning it."""
+    for key, made in op.named_results(result):
+        yield from named_tensors(key, made)
+    for place in op.silent_outputs:
+        yield from named_tensors(op.arguments[place].key, values[place])
+
+
+_REPLACES = frozenset(
+    "aten::copy_ aten::_foreach_copy_ aten::fill_ aten::zero_ aten::_foreach_zero_ aten::set_ "
+    "aten::_amp_foreach_non_finite_check_and_unscale_".split()
+)
+
+
+@cache
+def unread(op: Op) -> frozenset[int]:
+    """Places of the arguments that an op overwrites without reading them."""
+    arguments = op.func._schema.arguments
+    found = {i for i, argument in enumerate(arguments) if argument.is_out}
+    if op.written and (op.qualified in _REPLACES or op.seeded):
+        found.add(0)
+    return frozenset(found)

@@ -1,0 +1,267 @@
+"""Looks at every op of a step: what its results hold, where its inputs came from.
+
+In the usual case an op costs one reduction over each of its results (smallest and largest element,
+which are NaN if one is) and a line in the log of who made what. Only where that shows an overflow,
+or an operand holds one, the call is looked at closely (`verdict`). Optimizer ops cost less still:
+their results are proven harmless by intervals (`intervals`), where that can be.
+
+An op that overwrites an operand is preceded by a copy of it, unless the same intervals prove that
+it cannot overflow: what is said about an overflow, and dumped, is the call as it was before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from ..names import Names
+from ..ops import Op
+from ..record import Call, tensors_in
+from ..scopes import BACKWARD, OPTIMIZER
+from ..values import StoredValues
+from .events import Overflow
+from .extent import LARGEST, extent_of, is_looked_at
+from .intervals import Interval, bound, is_safe
+from .log import Log
+from .pending import Pending, is_immediate
+from .ranges import Range
+from .register import CLEARER, READERS, Register
+from .samples import Samples
+from .scaler import Scaler
+from .scales import LossScale, loss_scale
+from .seen import Look, Made, results_of
+from .vanished import vanished
+from .verdict import Judge
+
+
+class Watch:
+    """The checker of one run.
+
+    names: of parameters. say: is told of each event with its call, change: of what becomes known
+    of one later, misused: of what makes the answer less than sure (`findings`). register: of a
+    saturating npu, or None. rank: of this process.
+    """
+
+    def __init__(
+        self,
+        names: Names,
+        say: Callable[[Overflow, Look], None],
+        change: Callable[[Overflow], None],
+        misused: Callable[[str], None],
+        register: Register | None = None,
+        rank: int = 0,
+    ) -> None:
+        self._register = register
+        self._misused = misused
+        self._values = StoredValues()
+        self._log = Log()
+        self._samples = Samples()
+        self._scaler = Scaler(change)
+
+        def found(event: Overflow, look: Look) -> None:
+            self._scaler.note(event)
+            say(event, look)
+
+        self._judge = Judge(self._log, names, register, found, change, self._outside, rank)
+        self._pending = Pending(self._settle)
+
+    def new_step(self) -> None:
+        """Another step begins: ranges and events of loss scaling are its own."""
+        self._pending.finish()
+        self._scaler.new_step()
+        self._samples.clear()
+
+    def finish(self) -> None:
+        """The context ends: what is still being computed is waited for."""
+        self._pending.finish()
+        self._scaler.end_step()
+        if self._register is not None:
+            self._register.put_back()
+
+    def forget(self) -> None:
+        """Ops went unseen: what storages hold is not known any more."""
+        self._pending.finish()
+        self._values.forget()
+
+    def gradients(self, found: Iterable[tuple[str, torch.Tensor]], step: int) -> None:
+        """Keep the gradients of parameters, as an optimizer is about to use them."""
+        self._pending.finish()
+        memories = set()
+        for name, tensor in found:
+            storage = self._values.of(tensor)
+            if storage is not None and storage.address in memories:
+                self._misused("combined")
+            elif storage is not None:
+                memories.add(storage.address)
+            if is_looked_at(tensor):
+                self._samples.gradient(
+                    name, tensor, step, extent_of(tensor), self._scaler.has_unscaled
+                )
+
+    def ranges(self) -> list[Range]:
+        """How far the results of the last step reach, and the gradients, with the loss scale."""
+        return self._samples.ranges(self._scaler.scale or 1.0)
+
+    def loss_scale(self) -> LossScale | None:
+        """The loss scales that work for the last step."""
+        scale = self._scaler.scale or 1.0
+        return loss_scale(*self._samples.gradients(scale), scale)
+
+    def before(self, call: Call) -> Look | None:
+        """What a call is given, kept as it is; None for an op that only views."""
+        op, values = call.op, call.values
+        if op.is_view:
+            return None
+        sources, seqids = [], set()
+        for value in values:
+            for tensor in tensors_in(value):
+                storage = self._values.of(tensor)
+                made = None if storage is None else storage.maker
+                sources.append(made)
+                if made is not None and made.seqid:
+                    seqids.add(made.seqid)
+        made = Made(call.seqid, op.ir, tuple(seqids))
+        if call.phase == BACKWARD:
+            # Where it starts, the loss's own gradient is made outside of any node.
+            made.carries = call.node is None or any(s is not None and s.carries for s in sources)
+        look = Look(call, values, sources, [], made)
+        if op.written:
+            self._keep(look)
+        if self._register is not None:
+            self._before_register(op)
+        return look
+
+    def after(self, look: Look, result: Any) -> None:
+        """Look at what the call made."""
+        call, made = look.call, look.made
+        op = call.op
+        look.result, look.after = result, call.values
+        if self._register is not None:
+            look.bits = self._after_register(op)
+        self._wrote(look, result)
+        if self._scaler.is_its(op):
+            self._scaler.saw(look)
+            return
+        if made.low is not None and call.phase == OPTIMIZER and not look.bits:
+            self._log.add(made)  # proven
+            if look.has_overflow:
+                self._judge.settle(look)
+            made.take_in_rest()
+            return
+        made.low = made.high = None
+        made.exact = True
+        look.results = [
+            (key, tensor)
+            for key, tensor in results_of(op, result, call.values)
+            if is_looked_at(tensor) and key not in op.blank
+        ]
+        if look.results and not is_immediate(look.results[0][1].device):
+            self._pending.add(look)
+            return
+        look.ranges = [extent_of(tensor) for _, tensor in look.results]
+        self._settle(look)
+
+    def _settle(self, look: Look) -> None:
+        """The extents of a call's results are there."""
+        made, harmless = look.made, not (look.bits or look.has_overflow)
+        for (key, tensor), extent in zip(look.results, look.ranges, strict=True):
+            largest = LARGEST[tensor.dtype]
+            harmless = harmless and -largest < extent[0] and extent[1] < largest
+            made.widen(*extent)
+            gone = vanished(look, key, tensor, extent)
+            self._samples.add(look.call, key, tensor, extent, gone, made.carries)
+        self._log.add(made)
+        if not harmless:
+            self._judge.settle(look)
+        made.take_in_rest()
+
+    def _keep(self, look: Look) -> None:
+        """Copy what the op is about to overwrite, unless it cannot overflow."""
+        op, values, made = look.call.op, look.call.values, look.made
+        written = [t for place in op.written for t in tensors_in(values[place])]
+        self._pending.about_to_write(written)
+        largest = min((LARGEST.get(t.dtype, 0.0) for t in written), default=0.0)
+        proven = bound(op.base, values, self._known) if largest else None
+        if is_safe(proven, largest):
+            made.low, made.high = proven
+            made.exact = False
+            return
+        look.given = [
+            _copied(value) if place in op.written else value for place, value in enumerate(values)
+        ]
+
+    def _known(self, value: Any) -> Interval | None:
+        """Between which numbers the elements of a tensor, or of a list of them, lie."""
+        low, high = float("inf"), float("-inf")
+        for tensor in tensors_in(value):
+            storage = self._values.of(tensor)
+            if storage is None or not is_looked_at(tensor):
+                return None
+            made = storage.maker
+            if made is None:  # from before the context
+                if not is_immediate(tensor.device):
+                    return None
+                made = Made(0, "", ())
+                made.widen(*extent_of(tensor))
+                if _covers(tensor, storage.nbytes):
+                    storage.maker = made
+            if made.low is None or made.event is not None or made.low != made.low:
+                return None
+            low, high = min(low, made.low), max(high, made.high)
+        return (low, high) if low <= high else None
+
+    def _outside(self, tensor: torch.Tensor) -> Made:
+        """What is known of memory from before the context."""
+        storage = self._values.of(tensor)
+        if storage is None:
+            return Made(0, "", ())
+        if storage.maker is None:
+            storage.maker = Made(0, "", ())
+        return storage.maker
+
+    def _wrote(self, look: Look, result: Any) -> None:
+        """Note who made what is in the results' memory now."""
+        op, made = look.call.op, look.made
+        for place in op.written:
+            for tensor in tensors_in(look.call.values[place]):
+                storage = self._values.of(tensor)
+                if storage is None:
+                    continue
+                if not _covers(tensor, storage.nbytes):
+                    made.rest = storage.maker or Made(0, "", ())
+                self._values.written(tensor, made)
+        for tensor in tensors_in(result):
+            storage = self._values.of(tensor)
+            if storage is not None:
+                storage.maker = made
+
+    def _before_register(self, op: Op) -> None:
+        if op.qualified in READERS:
+            self._misused("reader")
+            self._register.before_reader()
+        else:
+            self._register.clear()
+
+    def _after_register(self, op: Op) -> int:
+        if op.qualified in READERS:
+            self._register.after_reader()
+        elif op.qualified == CLEARER:
+            self._register.cleared()
+        else:
+            return self._register.read()
+        return 0
+
+
+def _covers(tensor: torch.Tensor, nbytes: int) -> bool:
+    """Whether a tensor is all that lies in its memory."""
+    return tensor.numel() * tensor.element_size() == nbytes
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, (list, tuple)):
+        return [None if one is None else one.clone() for one in value]
+    return value
