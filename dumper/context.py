@@ -256,10 +256,10 @@ class dumper:  # noqa: N801 - the original's name
         loads = self.use_load or self.load_file_path is not None
         if (self.use_dump and self.use_load) or (self.check_overflow and loads):
             raise RuntimeError(
-                "load mode can not run together with dump mode or check overflow mode!"
+                "load mode, and dump mode or check overflow mode, can not run together!"
             )
         if self.check_overflow and self._estimate is not None:
-            raise RuntimeError("check overflow mode can not run together with estimate!")
+            raise RuntimeError("check overflow mode and estimate can not run together!")
         if self.load_with_acl_dump:
             raise RuntimeError(
                 "load_with_acl_dump is accepted but not built yet in this version; leave it out"

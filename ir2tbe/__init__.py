@@ -1,6 +1,7 @@
-"""Floor 2, not built yet: importing this package gives nothing.
+"""Floor 2: what an IR is to the device's own operators, and the files that CANN writes of those.
 
-It will own the table from IR to TBE operators, the replay of one recorded op under ACL dump, CANN
-dump files read and written, and conversion between Ascend formats. It will import `npu_core` and
-`dumper`, know nothing of comparison, and plug ACL dump into the floors below through registries.
+So far `cann`: dump files read and written, and reports of overflows. To come are the table from IR
+to TBE operators, the replay of one recorded op under ACL dump, and conversion between Ascend
+formats. It imports `npu_core` and `dumper`, knows nothing of comparison, and plugs ACL dump into
+the floors below through registries.
 """

@@ -23,10 +23,11 @@ _WIDER = 1 + 2**-7
 _ROOM = 2.0**-2
 
 
-def bound(base: str, values: list[Any], known: RangeOf) -> Interval | None:
+def bound(base: str, values: list[Any], known: RangeOf, smallest: float) -> Interval | None:
     """Where the written argument lies after the op; None where that cannot be said.
 
     base: the op's name without `_foreach_` and the trailing underscore. values: in schema order.
+    smallest: the dtype's smallest normal number; what is below it may become 0, or it.
     """
     rule = _RULES.get(base)
     if rule is None:
@@ -38,7 +39,7 @@ def bound(base: str, values: list[Any], known: RangeOf) -> Interval | None:
     low, high = found
     if not (math.isfinite(low) and math.isfinite(high)):
         return None
-    return min(low * _WIDER, low / _WIDER), max(high * _WIDER, high / _WIDER)
+    return min(low * _WIDER, low / _WIDER) - smallest, max(high * _WIDER, high / _WIDER) + smallest
 
 
 def is_safe(interval: Interval | None, largest: float) -> bool:

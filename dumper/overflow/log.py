@@ -31,9 +31,10 @@ class Log:
         """What a call made, if it is remembered."""
         return self._calls.get(seqid) or self._older.get(seqid)
 
-    def way_to(self, made: Made) -> tuple[Way, ...]:
+    def way_to(self, made: Made, stored: float | None) -> tuple[Way, ...]:
         """The calls that led to this one, the first one first: of each call's sources the one with
-        the largest magnitude, as far as that is known."""
+        the largest magnitude, as far as that is known. stored: the number it is about, which tells
+        of this one where its results were not looked at (integers)."""
         way = [made]
         while len(way) < _STEPS:
             sources = [self.get(seqid) for seqid in way[-1].sources]
@@ -41,10 +42,11 @@ class Log:
             if not known:
                 break
             way.append(max(known, key=lambda source: _order(source.magnitude)))
-        return tuple(
-            Way(one.seqid, one.ir, one.magnitude if one.magnitude is not None else math.nan)
-            for one in reversed(way)
-        )
+        last = made.magnitude
+        if last is None:
+            last = math.nan if stored is None else abs(stored)
+        before = (Way(one.seqid, one.ir, one.magnitude) for one in reversed(way[1:]))
+        return *before, Way(made.seqid, made.ir, last)
 
 
 def _order(magnitude: float) -> float:

@@ -9,15 +9,14 @@ bounded, and whoever is about to overwrite held memory has it copied on the devi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 
-from ..record import tensors_in
-from ..tensors import storage_of
 from .extent import largest_of
-from .seen import Look
+from .seen import Look, held, saved
 
 _BATCH = 64  # calls that are looked at together
 _BATCH_BYTES = 1 << 28
@@ -31,8 +30,23 @@ def is_immediate(device: torch.device) -> bool:
     return device.type == "npu" and hasattr(torch.npu, "_npu_core_device")
 
 
+@contextmanager
+def may_wait(device: torch.device) -> Iterator[None]:
+    """A close look reads numbers off the device, also where the program has forbidden itself to
+    (`torch.cuda.set_sync_debug_mode`). Only calls that are suspicious get one."""
+    before = torch.cuda.get_sync_debug_mode() if device.type == "cuda" else 0
+    if before:
+        torch.cuda.set_sync_debug_mode(0)
+    try:
+        yield
+    finally:
+        if before:
+            torch.cuda.set_sync_debug_mode(before)
+
+
 class _Batch(NamedTuple):
     looks: list[Look]
+    device: torch.device
     found: torch.Tensor  # on the host, filled when `ready` says so
     ready: torch.Event | None
 
@@ -49,6 +63,7 @@ class Pending:
 
     def add(self, look: Look) -> None:
         """A call is to be looked at."""
+        look.result, look.results = held([look.result, look.results])
         self._waiting.append(look)
         size = _bytes(look)
         self._bytes += size
@@ -61,9 +76,10 @@ class Pending:
         """Memory is about to be overwritten: held calls keep what is in it."""
         if not (self._waiting or self._sent):
             return
-        lost = {storage._cdata for t in tensors if (storage := storage_of(t)) is not None}
+        tensors = list(tensors)
         for look in (*(look for batch in self._sent for look in batch.looks), *self._waiting):
-            _save(look, lost)
+            given, after = saved([look.given, [look.result, look.after, *look.results]], tensors)
+            look.given, (look.result, look.after, *look.results) = given, after
 
     def finish(self) -> None:
         """Wait for all that is held."""
@@ -82,7 +98,7 @@ class Pending:
         if device.type != "cpu":
             ready = torch.Event(device.type)
             ready.record()
-        self._sent.append(_Batch(looks, found, ready))
+        self._sent.append(_Batch(looks, device, found, ready))
 
     def _collect(self) -> None:
         """Take what is there; wait only where too much is held."""
@@ -102,28 +118,9 @@ class Pending:
             self._held -= _bytes(look)
             largest = [next(found) for _ in look.results]
             look.ranges = [(-one, one) for one in largest]
-            self._settle(look)
+            with may_wait(batch.device):
+                self._settle(look)
 
 
 def _bytes(look: Look) -> int:
     return sum(tensor.numel() * tensor.element_size() for _, tensor in look.results)
-
-
-def _save(look: Look, lost: set[int]) -> None:
-    """Replace what a call holds of memory that is about to be overwritten by copies."""
-    copies: dict[int, torch.Tensor] = {}
-
-    def kept(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            storage = storage_of(value)
-            if storage is None or storage._cdata not in lost:
-                return value
-            return copies.setdefault(id(value), value.clone())
-        if isinstance(value, (list, tuple)) and next(tensors_in(value), None) is not None:
-            return type(value)(map(kept, value)) if type(value) in (list, tuple) else value
-        return value
-
-    look.given = [kept(value) for value in look.given]
-    look.results = [(key, kept(tensor)) for key, tensor in look.results]
-    look.result = kept(look.result)
-    look.after = [kept(value) for value in look.after]

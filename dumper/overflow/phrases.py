@@ -17,7 +17,8 @@ PHRASES: dict[str, tuple[str, str]] = {
         "没有溢出；{count} 个算子读取或产生了程序有意写入的无穷或最小值",
     ),
     "one only intended": (
-        "no overflow; 1 op took or made an infinity, or the lowest number, that the program asked for",
+        "no overflow; 1 op took or made an infinity, or the lowest number, that the program "
+        "asked for",
         "没有溢出；1 个算子读取或产生了程序有意写入的无穷或最小值",
     ),
     "only handed on": (
@@ -249,8 +250,8 @@ PHRASES: dict[str, tuple[str, str]] = {
     "at least": ("at least {scale}", "至少 {scale}"),
     "at most": ("at most {scale}", "至多 {scale}"),
     "between": (
-        "{smallest} keeps {share} of what backward computes on the way to them: a larger one may be "
-        "needed",
+        "{smallest} keeps {share} of what backward computes on the way to them: a larger one may "
+        "be needed",
         "{smallest} 只保住反向计算中间结果的 {share}：可能需要更大的 scale",
     ),
     "no end": ("any", "任意"),

@@ -1,18 +1,15 @@
-"""The float status register of an npu in saturation mode, through the names that torch_npu has.
+"""The float status register of an npu in saturation mode, through the ops that torch_npu has.
 
 There no infinity is left to see, so the register is cleared before each op and read after it, as
 the original did. Whoever else reads it (a dynamic loss scale) would see what we left: nothing. So
 what was seen since the program last cleared it is put back before the program reads it, in the one
-way that a device offers: by an overflow. The emulated device has the same names, so this is one
+way that a device offers: by an overflow. The emulated device has the same ops, so this is one
 path.
 
 AI Core only: what atomic adds overflow has a status of its own, which is not counted.
 """
 
 from __future__ import annotations
-
-import sys
-from types import ModuleType
 
 import torch
 
@@ -26,23 +23,21 @@ _LARGEST = 65504.0  # of float16
 
 def register() -> Register | None:
     """The register of this process's npu; None where there is none, or it is not used (INF_NAN)."""
-    backend = sys.modules.get("torch_npu")
-    if backend is None or not backend.npu.is_available():
+    if not (hasattr(torch, "npu") and torch.npu.is_available()):
         return None
-    return None if backend.npu.utils.is_support_inf_nan() else Register(backend)
+    return None if torch.npu.utils.is_support_inf_nan() else Register()
 
 
 class Register:
     """Clears and reads the register around ops; remembers what the program is to find in it."""
 
-    def __init__(self, backend: ModuleType) -> None:
-        self._backend = backend
+    def __init__(self) -> None:
         self._buffer: torch.Tensor | None = None
         self._owed = 0  # bits seen since the program last cleared the register
 
     def clear(self) -> None:
         """Before an op."""
-        self._backend.npu_clear_float_status(self._status())
+        torch.ops.npu.npu_clear_float_status(self._status())
 
     def read(self) -> int:
         """After an op: the bits it set."""
@@ -52,7 +47,7 @@ class Register:
 
     def peek(self) -> int:
         """The bits set by what was run on trial, which the program is not to find."""
-        return int(self._backend.npu_get_float_status(self._status())[0].item())
+        return int(torch.ops.npu.npu_get_float_status(self._status())[0].item())
 
     def before_reader(self) -> None:
         """The program is about to read the register: let it find what there was."""
@@ -76,5 +71,5 @@ class Register:
     def _status(self) -> torch.Tensor:
         if self._buffer is None:
             any_tensor = torch.zeros(1, device="npu")
-            self._buffer = self._backend.npu_alloc_float_status(any_tensor)
+            self._buffer = torch.ops.npu.npu_alloc_float_status(any_tensor)
         return self._buffer

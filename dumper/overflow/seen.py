@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 from ..layout import member
 from ..ops import Op
 from ..record import Call
+from ..tensors import storage_of
 from .events import Overflow
 
 
@@ -112,7 +113,7 @@ class Look:
     given: the arguments in schema order as they were before the op; those written are copies.
     after: the same when it had run. sources: of each tensor given, in order, what made it. result:
     what it returned. results: the floating-point ones by name; ranges: from where to where they
-    reach. bits: of the status register.
+    reach. by_register: the device saturates and has a status register; bits: of it.
     """
 
     call: Call
@@ -123,6 +124,7 @@ class Look:
     result: Any = None
     after: list[Any] = field(default_factory=list)
     ranges: list[tuple[float, float]] = field(default_factory=list)
+    by_register: bool = False
     bits: int = 0
 
     @property
@@ -158,6 +160,44 @@ def results_of(op: Op, result: Any, values: list[Any]) -> Iterator[tuple[str, to
         yield from named_tensors(op.arguments[place].key, values[place])
 
 
+def saved(values: list[Any], lost: Iterable[torch.Tensor]) -> list[Any]:
+    """The values, with copies of all tensors that share memory with those about to be written.
+
+    A tensor that is there twice is so in the copy.
+    """
+    memory = {storage._cdata for t in lost if (storage := storage_of(t)) is not None}
+
+    def kept(tensor: torch.Tensor) -> torch.Tensor:
+        storage = storage_of(tensor)
+        return tensor if storage is None or storage._cdata not in memory else tensor.clone()
+
+    return _each(values, kept, {})
+
+
+def held(value: Any) -> Any:
+    """A call's results as they may be held on to: other tensors of the same memory.
+
+    torch sees whether a result is anybody else's too, and then makes it a view.
+    """
+    return _each(value, torch.Tensor.detach, {})
+
+
+def _each(
+    value: Any,
+    change: Callable[[torch.Tensor], torch.Tensor],
+    known: dict[int, tuple[torch.Tensor, torch.Tensor]],
+) -> Any:
+    """The same with each tensor changed; one that is there twice is so in the answer."""
+    if isinstance(value, torch.Tensor):
+        if id(value) not in known:
+            known[id(value)] = value, change(value)
+        return known[id(value)][1]
+    if isinstance(value, (list, tuple)):
+        found = [_each(one, change, known) for one in value]
+        return tuple(found) if isinstance(value, tuple) else found
+    return value
+
+
 _REPLACES = frozenset(
     "aten::copy_ aten::_foreach_copy_ aten::fill_ aten::zero_ aten::_foreach_zero_ aten::set_ "
     "aten::_amp_foreach_non_finite_check_and_unscale_".split()
@@ -166,9 +206,12 @@ _REPLACES = frozenset(
 
 @cache
 def unread(op: Op) -> frozenset[int]:
-    """Places of the arguments that an op overwrites without reading them."""
+    """Places of the arguments whose values an op does not read: it overwrites them, or makes
+    another tensor of their kind."""
     arguments = op.func._schema.arguments
     found = {i for i, argument in enumerate(arguments) if argument.is_out}
+    if op.base.endswith("_like") or op.base.startswith("new_"):
+        found.add(0)
     if op.written and (op.qualified in _REPLACES or op.seeded):
         found.add(0)
     return frozenset(found)

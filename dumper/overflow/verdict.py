@@ -142,7 +142,7 @@ class Judge:
     def _is_masked(self, look: Look, shown: list, taken: list[_Input]) -> bool:
         """Whether infinite operands became finite numbers, if the largest ones (`nan_to_num`)."""
         return (
-            self._register is None
+            not look.by_register
             and any(not all(map(math.isfinite, one.extent)) for one in taken)
             and not any(tensor.dtype in NARROW or nonfinite(tensor).any() for _, tensor in shown)
         )
@@ -220,7 +220,7 @@ class Judge:
         if before is not None:
             event.again = before.root.event.seqid
             event.producer = before.seqid or None
-        event.trail = self.log.way_to(look.made)
+        event.trail = self.log.way_to(look.made, event.stored)
         look.made.holds(event, Root(event))
         self._say(event, look)
 
@@ -241,9 +241,28 @@ class Judge:
             event = self._among(look, key, tensor, tensor == 0)
             if event is not None:
                 return event
-        tensors = list(results_of(look.call.op, look.result, look.call.values))
+        tensors = list(results_of(look.call.op, look.result, look.after))
+        for key, tensor in tensors:
+            if not tensor.is_floating_point() and (event := self._wrapped(look, key, tensor)):
+                return event
         key, tensor = tensors[0] if tensors else ("result", torch.empty(0))
         return self._event(look, SATURATED, key, tensor)
+
+    def _wrapped(self, look: Look, key: str, tensor: torch.Tensor) -> Overflow | None:
+        """The first integer that is not what it should be: it wrapped around."""
+        wide = [_in_float64(value) for value in look.given]
+        try:
+            again = dict(results_of(look.call.op, look.call.op.call(wide), wide))
+        except (RuntimeError, ValueError, IndexError, TypeError):
+            return None  # an op that has no float64
+        where = (again[key] - tensor.cpu()).abs() >= 1
+        if not where.any():
+            return None
+        event = self._event(look, CREATED, key, tensor)
+        self._point(event, tensor, where)
+        event.value = float(again[key][event.index].item())
+        self._explain(event, look)
+        return event
 
     def _among(
         self, look: Look, key: str, tensor: torch.Tensor, where: torch.Tensor
@@ -271,14 +290,14 @@ class Judge:
             return {}, 0
         lost = {id(one.tensor) for one in taken}
         given = [_sound(value, lost, place in op.written) for place, value in enumerate(look.given)]
-        if self._register is not None:
+        if look.by_register:
             self._register.clear()
         try:
             with torch.no_grad():
                 result = op.call(given)
         except (RuntimeError, ValueError, IndexError, TypeError):
             return {}, 0  # an op that refuses such operands; then it came in
-        bits = 0 if self._register is None else self._register.peek()
+        bits = self._register.peek() if look.by_register else 0
         found = {
             key: _overflowed(tensor)
             for key, tensor in results_of(op, result, given)
@@ -335,6 +354,15 @@ def _sound(value: Any, lost: set[int], written: bool) -> Any:
         return value.clone() if written else value
     if isinstance(value, (list, tuple)) and next(tensors_in(value), None) is not None:
         return [_sound(one, lost, written) for one in value]
+    return value
+
+
+def _in_float64(value: Any) -> Any:
+    """An operand's numbers where nothing wraps around, on the CPU."""
+    if isinstance(value, torch.Tensor):
+        return value.cpu() if value.dtype is torch.bool else value.cpu().double()
+    if isinstance(value, (list, tuple)) and next(tensors_in(value), None) is not None:
+        return [_in_float64(one) for one in value]
     return value
 
 

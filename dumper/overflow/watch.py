@@ -11,6 +11,7 @@ it cannot overflow: what is said about an overflow, and dumped, is the call as i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -20,18 +21,19 @@ from ..names import Names
 from ..ops import Op
 from ..record import Call, tensors_in
 from ..scopes import BACKWARD, OPTIMIZER
+from ..tensors import storage_of
 from ..values import StoredValues
 from .events import Overflow
-from .extent import LARGEST, extent_of, is_looked_at
+from .extent import LARGEST, Extent, extent_of, extents_of, is_looked_at
 from .intervals import Interval, bound, is_safe
 from .log import Log
-from .pending import Pending, is_immediate
+from .pending import Pending, is_immediate, may_wait
 from .ranges import Range
 from .register import CLEARER, READERS, Register
 from .samples import Samples
 from .scaler import Scaler
 from .scales import LossScale, loss_scale
-from .seen import Look, Made, results_of
+from .seen import Look, Made, results_of, saved
 from .vanished import vanished
 from .verdict import Judge
 
@@ -88,17 +90,13 @@ class Watch:
     def gradients(self, found: Iterable[tuple[str, torch.Tensor]], step: int) -> None:
         """Keep the gradients of parameters, as an optimizer is about to use them."""
         self._pending.finish()
-        memories = set()
-        for name, tensor in found:
-            storage = self._values.of(tensor)
-            if storage is not None and storage.address in memories:
-                self._misused("combined")
-            elif storage is not None:
-                memories.add(storage.address)
-            if is_looked_at(tensor):
-                self._samples.gradient(
-                    name, tensor, step, extent_of(tensor), self._scaler.has_unscaled
-                )
+        found = [(name, tensor) for name, tensor in found if is_looked_at(tensor)]
+        memories = {storage_of(tensor)._cdata for _, tensor in found}
+        if len(memories) < len(found):
+            self._misused("combined")
+        extents = self._extents([tensor for _, tensor in found])
+        for (name, tensor), extent in zip(found, extents, strict=True):
+            self._samples.gradient(name, tensor, step, extent, self._scaler.has_unscaled)
 
     def ranges(self) -> list[Range]:
         """How far the results of the last step reach, and the gradients, with the loss scale."""
@@ -129,7 +127,8 @@ class Watch:
         look = Look(call, values, sources, [], made)
         if op.written:
             self._keep(look)
-        if self._register is not None:
+        if self._register is not None and _is_on_npu(values):
+            look.by_register = True
             self._before_register(op)
         return look
 
@@ -138,7 +137,7 @@ class Watch:
         call, made = look.call, look.made
         op = call.op
         look.result, look.after = result, call.values
-        if self._register is not None:
+        if look.by_register:
             look.bits = self._after_register(op)
         self._wrote(look, result)
         if self._scaler.is_its(op):
@@ -183,34 +182,43 @@ class Watch:
         written = [t for place in op.written for t in tensors_in(values[place])]
         self._pending.about_to_write(written)
         largest = min((LARGEST.get(t.dtype, 0.0) for t in written), default=0.0)
-        proven = bound(op.base, values, self._known) if largest else None
+        proven = None
+        if largest:
+            smallest = max(torch.finfo(t.dtype).tiny for t in written)
+            proven = bound(op.base, values, self._known, smallest)
         if is_safe(proven, largest):
             made.low, made.high = proven
             made.exact = False
             return
-        look.given = [
-            _copied(value) if place in op.written else value for place, value in enumerate(values)
-        ]
+        look.given = saved(values, written)
 
     def _known(self, value: Any) -> Interval | None:
         """Between which numbers the elements of a tensor, or of a list of them, lie."""
-        low, high = float("inf"), float("-inf")
-        for tensor in tensors_in(value):
-            storage = self._values.of(tensor)
-            if storage is None or not is_looked_at(tensor):
-                return None
-            made = storage.maker
-            if made is None:  # from before the context
-                if not is_immediate(tensor.device):
-                    return None
-                made = Made(0, "", ())
-                made.widen(*extent_of(tensor))
-                if _covers(tensor, storage.nbytes):
-                    storage.maker = made
-            if made.low is None or made.event is not None or made.low != made.low:
-                return None
-            low, high = min(low, made.low), max(high, made.high)
+        tensors = list(tensors_in(value))
+        if not all(map(is_looked_at, tensors)):
+            return None
+        storages = [self._values.of(tensor) for tensor in tensors]
+        found = [storage.maker for storage in storages]
+        # From before the context: the parameters, when the optimizer first meets them.
+        unknown = [place for place, made in enumerate(found) if made is None]
+        extents = self._extents([tensors[place] for place in unknown])
+        for place, extent in zip(unknown, extents, strict=True):
+            made = found[place] = Made(0, "", ())
+            made.widen(*extent)
+            if _covers(tensors[place], storages[place].nbytes):
+                storages[place].maker = made
+        if any(made.low is None or made.event is not None for made in found):
+            return None
+        low = min((made.low for made in found), default=math.nan)
+        high = max((made.high for made in found), default=math.nan)
         return (low, high) if low <= high else None
+
+    def _extents(self, tensors: list[torch.Tensor]) -> list[Extent]:
+        if not tensors:
+            return []
+        device = tensors[0].device
+        with may_wait(device):
+            return extents_of(tensors, is_immediate(device))
 
     def _outside(self, tensor: torch.Tensor) -> Made:
         """What is known of memory from before the context."""
@@ -254,14 +262,14 @@ class Watch:
         return 0
 
 
+def _is_on_npu(values: list[Any]) -> bool:
+    """Whether an op runs on the npu: its first tensor lies there; of one without, it may."""
+    for value in values:
+        for tensor in tensors_in(value):
+            return tensor.device.type == "npu"
+    return True
+
+
 def _covers(tensor: torch.Tensor, nbytes: int) -> bool:
     """Whether a tensor is all that lies in its memory."""
     return tensor.numel() * tensor.element_size() == nbytes
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    if isinstance(value, (list, tuple)):
-        return [None if one is None else one.clone() for one in value]
-    return value

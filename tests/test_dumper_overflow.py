@@ -1,0 +1,347 @@
+"""`dumper(check_overflow=True)`: the original's contract, the file, what a step keeps."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import npu_core
+from dumper import dumper, open_dump
+from dumper.overflow.events import events_of, facts_of
+
+HALF = torch.float16
+LINE = "IR: {} SeqId: {} is overflow!\n"
+
+
+@pytest.fixture(params=["cpu", "910A", "910B"])
+def chip(request: pytest.FixtureRequest):
+    """Each place in turn: yields the device's name."""
+    if request.param == "cpu":
+        yield "cpu"
+    else:
+        with npu_core.use(request.param):
+            yield "npu"
+
+
+def product(device: str) -> torch.Tensor:
+    """A matrix product of which one element is 66246 and the others fit."""
+    a = torch.ones(2, 3, dtype=HALF)
+    a[1] = torch.tensor([181.0, 1.0, 0.0])
+    b = torch.ones(3, 2, dtype=HALF)
+    b[:, 1] = torch.tensor([366.0, 0.0, 5.0])  # 181 * 366 = 66246
+    return a.to(device) @ b.to(device)
+
+
+def check(path: Path, run, **arguments):
+    with dumper(check_overflow=True, dump_path=path, **arguments) as dump:
+        run()
+    return dump
+
+
+def test_the_original_line_and_the_op_in_the_file(chip, tmp_path, capsys):
+    path = tmp_path / "o.h5"
+    dump = check(path, lambda: product(chip))
+    (event,) = [e for e in dump.overflows if e.begins]
+    assert capsys.readouterr().out == LINE.format(event.ir, event.seqid)
+    assert (event.ir, event.index, event.value) == ("mm", (1, 1), 66246.0)
+    assert event.stored == (65504.0 if event.kind == "saturated" else math.inf)
+    assert event.inputs["self"].values[0] == 181.0 and event.inputs["mat2"].values[0] == 366.0
+    with open_dump(path) as file:
+        (record,) = file.records
+        assert (record.ir, record.seqid) == (event.ir, event.seqid)
+        assert file.environment["mode"] == "overflow" and file.finished
+        inputs = {t.name: t.bits() for t in record.inputs}
+        assert inputs["self"][1].tolist() == [181.0, 1.0, 0.0]
+        (result,) = record.outputs
+        assert result.bits()[1, 1] == event.stored
+        assert events_of(file.lines("overflows")) == dump.overflows
+
+
+def test_no_overflow_no_file_and_nothing_said(chip, tmp_path, capsys):
+    def run():
+        x = torch.randn(4, 4, device=chip, requires_grad=True)
+        nn.functional.softmax(x @ x, -1).sum().backward()
+
+    dump = check(tmp_path / "o.h5", run)
+    assert dump.overflows == [] and not (tmp_path / "o.h5").exists()
+    assert capsys.readouterr().out == ""
+    assert {found.ir for found in dump.ranges} >= {"mm", "_softmax"}
+
+
+def test_inputs_are_dumped_as_they_were_before_the_op(chip, tmp_path):
+    path = tmp_path / "o.h5"
+    x = torch.tensor([300.0, 2.0], dtype=HALF, device=chip)
+    dump = check(path, lambda: x.mul_(x))
+    (event,) = [e for e in dump.overflows if e.begins]
+    assert event.value == 90000.0 and event.inputs["self"].values == (300.0,)
+    with open_dump(path) as file:
+        (record,) = file.records
+        before = {t.name: t.bits().tolist() for t in record.inputs}
+        assert before["self"] == [300.0, 2.0]
+        assert [t.bits()[1] for t in record.outputs] == [4.0]
+
+
+def test_in_lists_the_member_is_named(chip, tmp_path):
+    ones = [torch.full((2,), 2.0 * i, dtype=HALF, device=chip) for i in range(4)]
+    dump = check(tmp_path / "o.h5", lambda: torch._foreach_mul_(ones, 20000.0))
+    (event,) = [e for e in dump.overflows if e.begins]
+    assert event.output == "self/self_2" and event.value == 80000.0
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_with_a_dump(together, tmp_path, capsys):
+    path = tmp_path / "o.h5"
+
+    def run():
+        y = product("cpu")
+        (y * 2).sum()
+
+    with dumper(check_overflow=True, use_dump=together, dump_path=path) as dump:
+        run()
+    with open_dump(path) as file:
+        recorded = [record.ir for record in file.records]
+        assert [e.kind for e in events_of(file.lines("overflows"))] == [
+            "created", "propagated", "propagated",
+        ]  # fmt: skip
+        assert file.environment["mode"] == ("dump" if together else "overflow")
+    created = dump.overflows[0]
+    assert ("mul_Tensor" in recorded) is together and "mm" in recorded
+    assert capsys.readouterr().out == LINE.format("mm", created.seqid)
+    if together:
+        with open_dump(path) as file:
+            assert [r.seqid for r in file.records if r.ir == "mm"] == [created.seqid]
+
+
+def test_modes_that_contradict(tmp_path):
+    step = lambda: torch.ones(2) * 2  # noqa: E731
+    with dumper(use_dump=True, dump_path=tmp_path / "d.h5"):
+        step()
+    for arguments in (
+        {"use_load": True, "load_file_path": tmp_path / "d.h5"},
+        {"load_file_path": tmp_path / "d.h5"},
+        {"estimate": True},
+    ):
+        context = dumper(check_overflow=True, dump_path=tmp_path / "x.h5", **arguments)
+        with pytest.raises(RuntimeError, match="check overflow mode"), context:
+            pass
+
+
+def test_anomaly_detection_raises_in_backward_only(chip, tmp_path):
+    x = torch.tensor([1.0, 300.0], dtype=HALF, device=chip, requires_grad=True)
+
+    def forward():
+        return (x * 300).sum()  # overflows: forward never raises
+
+    with torch.autograd.set_detect_anomaly(True, check_nan=False):
+        dump = check(tmp_path / "f.h5", forward)
+        assert [e.ir for e in dump.overflows if e.begins] == ["mul_Tensor"]
+
+        def backward():
+            y = x * 200
+            y.backward(torch.tensor([1.0, 400.0], dtype=HALF, device=chip))
+
+        with pytest.raises(RuntimeError, match="^Function 'MulBackward0' has overflow.$"):
+            check(tmp_path / "b.h5", backward)
+    with open_dump(tmp_path / "b.h5") as file:
+        assert events_of(file.lines("overflows"))[0].phase == "backward"
+        assert file.finished
+    check(tmp_path / "c.h5", backward)  # without it nothing raises
+
+
+def test_a_filter_says_what_is_reported(tmp_path, capsys):
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Identity(), nn.Linear(2, 2, dtype=HALF)
+
+        def forward(self, x):
+            return self.second(torch.exp(x)) * 0
+
+    model = Two()
+    x = torch.full((2, 2), 12.0, dtype=HALF)
+    whole = check(tmp_path / "a.h5", lambda: model(x))
+    part = check(tmp_path / "b.h5", lambda: model(x), modules="second")
+    assert [e.ir for e in whole.overflows][0] == "exp"
+    assert {e.module for e in part.overflows} == {"second"}
+    assert not (tmp_path / "b.h5").exists()  # it only took the overflow on
+    assert part.overflows[0].producer == whole.overflows[0].seqid
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_a_cast_to_fp8_saturates(dtype, tmp_path):
+    """pytorch#149002: fp8 has no isfinite; e4m3fn has no infinity either."""
+    kind = getattr(torch, dtype)
+    x = torch.tensor([1.0, 70000.0])
+    with dumper(check_overflow=True, use_dump=True, dump_path=tmp_path / "o.h5") as dump:
+        y = x.to(kind)
+        y.float() * 2
+    event = dump.overflows[0]
+    assert event.ir == "_to_copy" and event.index == (1,) and event.value == 70000.0
+    assert event.kind == ("saturated" if dtype == "float8_e4m3fn" else "created")
+    assert event.stored == y.float()[1].item()
+
+
+def test_a_number_that_is_just_the_largest_is_no_overflow(tmp_path):
+    x = torch.tensor([65504.0, 1.0], dtype=HALF)
+    fp8 = torch.tensor([448.0])
+    dump = check(tmp_path / "o.h5", lambda: (x * 1, x.clone(), fp8.to(torch.float8_e4m3fn)))
+    assert dump.overflows == []
+
+
+def test_every_step_counts_its_own(tmp_path):
+    with dumper(check_overflow=True, dump_path=tmp_path / "{step}.h5") as dump:
+        for _ in range(3):
+            product("cpu")
+            dump.step()
+    assert [e.step for e in dump.overflows if e.begins] == [0, 1, 2]
+    for step in range(3):
+        with open_dump(tmp_path / f"{step}.h5") as file:
+            (event,) = events_of(file.lines("overflows"))
+            assert event.step == step and len(file.records) == 1
+
+
+def test_a_killed_run_keeps_its_events(tmp_path):
+    path = tmp_path / "o.h5"
+    code = (
+        "import os, torch, dumper\n"
+        f"d = dumper.dumper(check_overflow=True, dump_path={str(path)!r}); d.__enter__()\n"
+        "torch.exp(torch.full((3,), 12.0, dtype=torch.float16))\n"
+        "import time; time.sleep(0.6)\n"
+        "torch.exp(torch.full((3,), 12.0, dtype=torch.float16))\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], capture_output=True)
+    with open_dump(path) as file:
+        assert not file.finished
+        assert [e.ir for e in events_of(file.lines("overflows"))][:1] == ["exp"]
+
+
+def test_what_is_wrong_before_the_step_is_named(tmp_path):
+    model = nn.Linear(2, 2)
+    with torch.no_grad():
+        model.weight[0, 1] = math.nan
+    x = torch.ones(1, 2)
+    dump = check(tmp_path / "o.h5", lambda: model(x).sum(), model=model)
+    first = dump.overflows[0]
+    assert (first.kind, first.origin, first.producer) == ("propagated", "weight", None)
+    assert not any(e.begins for e in dump.overflows)
+
+
+def test_events_survive_the_way_through_json(tmp_path):
+    dump = check(tmp_path / "o.h5", lambda: torch.log(product("cpu") * 0 - 1))
+    lines = [
+        json.loads(json.dumps({"event": i, **facts_of(e)})) for i, e in enumerate(dump.overflows)
+    ]
+    again = events_of(lines)
+    assert repr(again) == repr(dump.overflows)  # NaN is not equal to itself
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {}, {"event": 0}, {"event": True, "ir": "x"},
+        {"event": 0, "ir": 1, "seqid": 1, "phase": "forward", "kind": "created", "dtype": "x"},
+        {"event": 0, "ir": "x", "seqid": -1, "phase": "forward", "kind": "created", "dtype": "x"},
+        {"event": 0, "ir": "x", "seqid": 1, "phase": "forward", "kind": "odd", "dtype": "x"},
+    ],
+)  # fmt: skip
+def test_lines_that_are_not_as_expected_are_left_out(line):
+    good = {"event": 1, "ir": "x", "seqid": 1, "phase": "forward", "kind": "created", "dtype": "x"}
+    assert [e.seqid for e in events_of([line, good])] == [1]
+    hostile = {**good, "index": [2**70], "inputs": {"a": [1], "b": {"index": 3}}, "trail": [[1]],
+               "value": 10**400, "producer": "x", "module": 5}  # fmt: skip
+    (event,) = events_of([hostile])
+    assert (event.index, event.inputs, event.trail, event.value) == (None, {}, (), None)
+
+
+def test_a_scaler_reads_the_register_all_the_same(tmp_path):
+    """The dynamic loss scale of 910A skips the step as it would without the check, and is named."""
+
+    def run():
+        torch.manual_seed(0)
+        model = nn.Linear(4, 4).to("npu")
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        scaler = torch.amp.GradScaler("npu", init_scale=2.0**16)
+        scales = []
+        for _ in range(3):
+            optimizer.zero_grad()
+            with torch.autocast("npu", HALF):
+                loss = model(torch.ones(2, 4, device="npu")).sum()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            scales.append(scaler.get_scale())
+        return scales, model.weight.detach().cpu()
+
+    with npu_core.use("910A"):
+        plain, weights = run()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with dumper(check_overflow=True, dump_path=tmp_path / "o.h5") as dump:
+                checked, again = run()
+    assert checked == plain and len(set(plain)) > 1
+    assert torch.equal(weights, again)
+    assert any("status itself" in str(w.message) for w in caught)
+    skipped = [e for e in dump.overflows if e.begins]
+    assert skipped and all(e.skipped and e.scale for e in skipped)
+    assert not any(e.fault for e in dump.overflows)
+
+
+def test_the_register_is_left_as_it_would_have_been(tmp_path):
+    with npu_core.use("910A"):
+        torch.ops.npu.npu_clear_float_status(torch.zeros(8, device="npu"))
+        dump = check(tmp_path / "o.h5", lambda: product("npu"))
+        assert dump.overflows and torch.npu.utils.get_npu_overflow_flag()
+        torch.npu.utils.clear_npu_overflow_flag()
+        check(tmp_path / "p.h5", lambda: torch.ones(2, device="npu") * 2)
+        assert not torch.npu.utils.get_npu_overflow_flag()
+
+
+def test_a_scale_that_is_one_is_a_fault(tmp_path):
+    """The same overflow: skipped by a scaler at 65536, a fault without one."""
+    x = torch.full((2, 2), 100.0, dtype=HALF)
+
+    def step(scaler):
+        weight = nn.Parameter(torch.ones(2, 2))
+        optimizer = torch.optim.SGD([weight], 0.1)
+        y = (x @ weight.half()).float().sum() * 1000
+        scaler.scale(y).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    for initial, fault in ((2.0**16, False), (1.0, True)):
+        scaler = torch.amp.GradScaler("cpu", init_scale=initial, enabled=initial > 1)
+        dump = check(tmp_path / f"{initial}.h5", lambda s=scaler: step(s))
+        begins = [e for e in dump.overflows if e.begins]
+        assert begins and begins[0].phase == "backward"
+        assert dump.overflows[0].fault is fault
+        assert ("no fault" in dump.report()) is not fault
+
+
+def test_integers_that_wrap_around_are_named_by_the_register(tmp_path):
+    with npu_core.use("910A"):
+        x = torch.tensor([1, 2**31 - 1, 5], dtype=torch.int32, device="npu")
+        dump = check(tmp_path / "o.h5", lambda: x + 3)
+    (event,) = dump.overflows
+    assert (event.index, event.value, event.stored) == ((1,), 2.0**31 + 2, -(2.0**31) + 2)
+    assert (event.kind, event.bits) == ("created", 0x10)
+
+
+def test_what_reads_no_values_masks_nothing(tmp_path):
+    x = torch.tensor([12.0, 1.0], dtype=HALF)
+
+    def run():
+        y = torch.exp(x)
+        return torch.ones_like(y), y.new_zeros(3), y.new_full((1,), 2.0)
+
+    dump = check(tmp_path / "o.h5", run)
+    assert [e.kind for e in dump.overflows] == ["created"]
+    assert dump.overflows[0].masked_by is None
