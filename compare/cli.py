@@ -15,6 +15,7 @@ import click
 from .commands.compare import compare
 from .commands.dumps import convert, h5copy, info, show
 from .commands.files import file_compare
+from .commands.overflow import overflow
 from .commands.results import judge, report
 from .guard import guarded
 from .program import Program, fail
@@ -25,7 +26,7 @@ def cli() -> None:
     """Compare, convert and take apart dumps of PyTorch operators."""
 
 
-for _command in (compare, convert, file_compare, h5copy, info, judge, report, show):
+for _command in (compare, convert, file_compare, h5copy, info, judge, overflow, report, show):
     cli.add_command(_command)
 
 

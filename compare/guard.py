@@ -23,7 +23,7 @@ SECONDS = 10
 
 _PR_SET_PDEATHSIG = 1
 _MEANT_FOR_US = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-_CRASHES = {signal.SIGSEGV, signal.SIGFPE, signal.SIGBUS, signal.SIGABRT, signal.SIGILL}
+_CRASHES = {signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGILL}
 
 
 def guarded(program: Callable[[], None], fail: Callable[[str], NoReturn]) -> None:
@@ -66,7 +66,9 @@ def _wait(child: int, waited: set[signal.Signals]) -> int:
 
 def _explain(number: int, fail: Callable[[str], NoReturn]) -> NoReturn:
     name = signal.Signals(number).name
-    if number in _CRASHES:
+    if number == signal.SIGBUS:
+        what = f"one of these files became shorter while it was read ({name})"
+    elif number in _CRASHES:
         what = f"the HDF5 library itself fails on what one of these files holds ({name})"
     elif number == signal.SIGALRM:
         what = f"the HDF5 library does not come to an end with one of these files ({SECONDS} s)"

@@ -182,8 +182,11 @@ def _facts(info: Info) -> Iterator[tuple[str, str]]:
 
 
 def _made(info: Info) -> Iterator[str]:
-    yield "load mode" if info.load_mode else "free run"
     environment = info.environment
+    if environment.get("mode") == "overflow":
+        yield "overflow check, of a free run"
+    else:
+        yield "load mode" if info.load_mode else "free run"
     for name in ("torch", "python", "hdf5"):
         if name in environment:
             yield f"{name} {environment[name]}"

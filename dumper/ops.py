@@ -106,6 +106,7 @@ class Op:
         self.silent_outputs = tuple(
             i for i in self.written if self.arguments[i].key not in self.returns
         )
+        self.plain_result = len(self.returns) == 1 and not self.silent_outputs
         # torch stops bumping version counters of these under any dispatch mode; capture does it
         # instead.
         self.needs_version_bump = schema.name.startswith("aten::_foreach_") and bool(self.written)

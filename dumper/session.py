@@ -114,7 +114,7 @@ class Session:
         if self._recording:
             self._guarded(call.path, lambda recorder: recorder.inputs(call))
         if self.watch is not None:
-            self._checked(lambda: setattr(call, "look", self.watch.before(call)))
+            call.look = self._checked(self.watch.before, call)
 
     def outputs(self, call: Call, result: Any) -> None:
         """Store what a call made. Raises RuntimeError for an overflow under anomaly detection."""
@@ -122,7 +122,7 @@ class Session:
         if self._recording:
             self._store_outputs(call, result)
         if call.look is not None and self.watch is not None:
-            self._checked(lambda: self.watch.after(call.look, result))
+            self._checked(self.watch.after, call.look, result)
             call.look = None
             if self.findings.error is not None:
                 raise RuntimeError(self.findings.take_error())
@@ -159,11 +159,11 @@ class Session:
 
         self._guarded(text, write)
 
-    def _checked(self, look: Callable[[], None]) -> None:
+    def _checked(self, look: Callable[..., Any], *given: Any) -> Any:
         """Look for overflow; whatever that meets, training goes on."""
         try:
             with self._lock, torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-                look()
+                return look(*given)
         except Exception as reason:  # noqa: BLE001 - no fault of ours may end the user's step
             self.watch = None
             warn(
@@ -176,12 +176,10 @@ class Session:
         """Store named tensors as records of their own: phase `grad` or `update`."""
         if self.watch is not None and phase == "grad":
             found = list(found)
-            self._checked(lambda: self.watch.gradients(found, self.step))
-        if not self._recording:
-            return
+            self._checked(self.watch.gradients, found, self.step)
         for name, tensor in found:
-            seqid = self._seqid_of(phase, name)
-            if seqid is None:
+            seqid = self._seqid_of(phase, name)  # counted in any case: ops are numbered alike
+            if seqid is None or not self._recording:
                 continue
             self._guarded(
                 record_path(phase, seqid),

@@ -345,3 +345,62 @@ def test_what_reads_no_values_masks_nothing(tmp_path):
     dump = check(tmp_path / "o.h5", run)
     assert [e.kind for e in dump.overflows] == ["created"]
     assert dump.overflows[0].masked_by is None
+
+
+def test_sparse_tensors_are_looked_at_by_their_parts(tmp_path):
+    def run():
+        table = nn.Embedding(4, 2, sparse=True, dtype=HALF)
+        table(torch.tensor([1, 1])).backward(torch.full((2, 2), 40000.0, dtype=HALF))
+        table.weight.grad.coalesce().to_dense() * 2
+
+    dump = check(tmp_path / "o.h5", run)
+    first = next(e for e in dump.overflows if e.begins)
+    assert first.phase == "forward" and first.stored == math.inf  # coalescing adds them up
+    assert not any(e.begins for e in dump.overflows[1:])
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_several_ranks_are_named(world, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", str(world))
+    monkeypatch.setenv("RANK", str(world - 1))
+    dump = check(tmp_path / "o_{rank}.h5", lambda: product("cpu"))
+    (event,) = dump.overflows
+    assert event.rank == world - 1
+    suffix = " (rank 1)" if world == 2 else ""
+    assert capsys.readouterr().out == LINE.format("mm", event.seqid)[:-1] + suffix + "\n"
+    assert (tmp_path / f"o_{world - 1}.h5").exists()
+
+
+def test_more_ranks_on_a_saturating_device_are_warned_of(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with npu_core.use("910A"), pytest.warns(RuntimeWarning, match="of one device"):
+        check(tmp_path / "o_{rank}.h5", lambda: product("npu"))
+
+
+def test_combined_gradients_are_warned_of(tmp_path):
+    flat = torch.zeros(8)
+    model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
+    for i, parameter in enumerate(model.parameters()):
+        parameter.grad = flat[4 * i : 4 * i + 4].view(2, 2)
+
+    def run():
+        model(torch.ones(1, 2)).sum().backward()
+        flat.mul_(2)
+
+    with pytest.warns(RuntimeWarning, match="combined tensor"):
+        check(tmp_path / "o.h5", run)
+
+
+def test_a_fault_of_ours_ends_the_check_and_not_the_step(tmp_path, monkeypatch):
+    from dumper.overflow import watch
+
+    def broken(*_):
+        raise ValueError("planted")
+
+    monkeypatch.setattr(watch, "extent_of", broken)
+    with pytest.warns(RuntimeWarning, match="the overflow check stopped.*planted"):
+        with dumper(check_overflow=True, use_dump=True, dump_path=tmp_path / "o.h5"):
+            assert (torch.ones(2) * 2).tolist() == [2.0, 2.0]
+            torch.ones(3)
+    with open_dump(tmp_path / "o.h5") as file:
+        assert file.finished and len(file.records) == 3

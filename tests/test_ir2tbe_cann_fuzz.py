@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compare.overflow_cann import Read, overflows
-from compare.overflow_numbers import numbers_of
-from compare.overflow_phrases import Words
-from compare.overflow_summary import lines_of, show_report
+from compare.overflow.cann import Read, overflows
+from compare.overflow.numbers import numbers_of
+from compare.overflow.phrases import Words
+from compare.overflow.summary import lines_of, show_report
 from dumper.errors import DumpError
 from ir2tbe.cann.content import Dump, blob_of, tensor_of
 from ir2tbe.cann.file import read, write

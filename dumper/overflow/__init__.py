@@ -1,4 +1,5 @@
 """Overflow and underflow: which op, which element, and how it got there.
 
-`events` is what is said of it, without torch; `watch` looks at every op of a step.
+`watch` looks at every op of a step, `verdict` says what it means. `events`, `ranges` and `scales`
+are what is said of it, as data and without torch, and `report` tells it to people.
 """

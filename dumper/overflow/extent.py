@@ -40,14 +40,31 @@ LARGEST: dict[torch.dtype, float] = {
 def is_looked_at(tensor: torch.Tensor) -> bool:
     """Whether a tensor has floating-point values here."""
     return (
-        tensor.dtype in LARGEST and not tensor.is_meta and is_plain(tensor) and tensor.numel() > 0
+        tensor.dtype in LARGEST and tensor.numel() > 0 and not tensor.is_meta and is_plain(tensor)
     )
 
 
 def extent_of(tensor: torch.Tensor) -> Extent:
     """(smallest, largest) element; both NaN if one is. Waits for the device."""
-    low, high = torch.aminmax(_plain(tensor))
-    return low.item(), high.item()
+    if tensor.dtype not in _REAL or tensor.is_neg():
+        tensor = _plain(tensor)
+    low, high = torch.aminmax(tensor)
+    found = low.item(), high.item()
+    if tensor.device.type == "npu" and not torch.npu.utils.is_support_inf_nan():
+        return _unsaturated(tensor, found)
+    return found
+
+
+def _unsaturated(tensor: torch.Tensor, found: Extent) -> Extent:
+    """The same where a reduction saturates itself: comparisons do not."""
+    if (tensor != tensor).any():
+        return math.nan, math.nan
+    low, high = found
+    if (tensor == -math.inf).any():
+        low = -math.inf
+    if (tensor == math.inf).any():
+        high = math.inf
+    return low, high
 
 
 def extents_of(tensors: Sequence[torch.Tensor], at_once: bool) -> list[Extent]:

@@ -205,9 +205,6 @@ def _scale(found: LossScale | None, say: Say) -> Iterator[str]:
     if found.sampled < found.of:
         sampled = say("sampled", sample=number(found.sampled), size=number(found.of))
         yield from wrapped(sampled, "  ", "    ")
-    if found.between < _MOST:
-        kept = say("between", smallest=scale_text(found.smallest), share=share(found.between))
-        yield from wrapped(kept, "  ", "    ")
     yield from wrapped(say("next", what=_advice(found, say)), "  ", "    ")
 
 

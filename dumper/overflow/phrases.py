@@ -249,11 +249,6 @@ PHRASES: dict[str, tuple[str, str]] = {
     ),
     "at least": ("at least {scale}", "至少 {scale}"),
     "at most": ("at most {scale}", "至多 {scale}"),
-    "between": (
-        "{smallest} keeps {share} of what backward computes on the way to them: a larger one may "
-        "be needed",
-        "{smallest} 只保住反向计算中间结果的 {share}：可能需要更大的 scale",
-    ),
     "no end": ("any", "任意"),
     "conflict": (
         "no scale does both: keep the widest gradients in bfloat16 or float32",

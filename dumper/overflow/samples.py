@@ -6,6 +6,7 @@ Everything that is said of head-room and underflow is computed from these when i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from ..tensors import dtype_name
 from .ranges import GRADIENT, GRADIENT_SAMPLE, SAMPLE, Range, sample_places
 
 _BYTES = 1 << 28
-"""Of samples; a context that never says `step()` keeps no more."""
+"""Of samples, about; a context that never says `step()` keeps no more."""
 
 
 class _Row(NamedTuple):
@@ -42,12 +43,12 @@ class Samples:
     """The results of one step."""
 
     def __init__(self) -> None:
-        self._rows: list[_Row] = []
-        self._bytes = 0
+        self._rows: list[tuple] = []  # of _Row's fields: a plain tuple is made in no time
+        self._left = _BYTES
 
     def clear(self) -> None:
         """A step begins."""
-        self._rows, self._bytes = [], 0
+        self._rows, self._left = [], _BYTES
 
     def add(
         self,
@@ -60,11 +61,12 @@ class Samples:
     ) -> None:
         """Keep a result. vanished: how many of its zeros are none in truth, and how many were
         looked at. carries: it is a gradient."""
-        sample = self._take(tensor, SAMPLE)
+        size = tensor.numel()
+        sample = self._take(tensor, size, SAMPLE)
         self._rows.append(
-            _Row(
-                call.op.ir, call.seqid, call.phase, call.scope, call.step, output,
-                tensor.dtype, *extent, tensor.numel(), sample, None, vanished, False, carries,
+            (
+                call.op.ir, call.seqid, call.phase, call.scope, call.step, output, tensor.dtype,
+                extent[0], extent[1], size, sample, None, vanished, False, carries,
             )
         )  # fmt: skip
 
@@ -77,32 +79,35 @@ class Samples:
         unscaled: bool,
     ) -> None:
         """Keep a parameter's gradient. unscaled: the loss scale has been taken out of it."""
-        sample = self._take(tensor, GRADIENT_SAMPLE)
+        size = tensor.numel()
+        sample = self._take(tensor, size, GRADIENT_SAMPLE)
         self._rows.append(
-            _Row(
-                GRADIENT, 0, GRADIENT, None, step, "result",
-                tensor.dtype, *extent, tensor.numel(), sample, name, (0, 0), unscaled, True,
+            (
+                GRADIENT, 0, GRADIENT, None, step, "result", tensor.dtype,
+                *extent, size, sample, name, (0, 0), unscaled, True,
             )
         )  # fmt: skip
 
-    def _take(self, tensor: torch.Tensor, count: int) -> torch.Tensor | None:
-        if self._bytes >= _BYTES:
+    def _take(self, tensor: torch.Tensor, size: int, count: int) -> torch.Tensor | None:
+        if self._left <= 0:
             return None
-        sample = sample_of(tensor, count)
-        self._bytes += sample.numel() * sample.element_size()
-        return sample
+        self._left -= 8 * (count if size > count else size)
+        return tensor.clone() if size <= count else sample_of(tensor, count)
+
+    def _all(self) -> Iterator[_Row]:
+        return map(_Row._make, self._rows)
 
     def ranges(self, scale: float) -> list[Range]:
         """Of all that was kept, in order; gradients as backward made them, with the loss scale."""
-        return [_range(row, scale if row.unscaled else 1.0) for row in self._rows]
+        return [_range(row, scale if row.unscaled else 1.0) for row in self._all()]
 
     def gradients(self, scale: float) -> tuple[list[Range], list[Range]]:
         """Those of the parameters, and all of backward that a loss scale is in.
 
         Where a program brings its own gradient to start from, nobody saw what carries it: then all.
         """
-        of_parameters = [row for row in self._rows if row.ir == GRADIENT]
-        backward = [row for row in self._rows if row.phase == BACKWARD]
+        of_parameters = [row for row in self._all() if row.ir == GRADIENT]
+        backward = [row for row in self._all() if row.phase == BACKWARD]
         carrying = [row for row in backward if row.carries] or backward
         return tuple(
             [_range(row, scale if row.unscaled else 1.0) for row in rows]
@@ -114,16 +119,16 @@ def sample_of(tensor: torch.Tensor, count: int) -> torch.Tensor:
     """A copy of at most `count` elements, spread over the tensor as it lies in memory."""
     size = tensor.numel()
     if size <= count:
-        return tensor.detach().clone().reshape(-1)
+        return tensor.clone()
     if tensor.is_contiguous() or _fills(tensor):
         stride = sample_places(size, count)
         taken = -(-size // stride)
-        return tensor.detach().as_strided((taken,), (stride,)).clone()
+        return tensor.as_strided((taken,), (stride,)).clone()
     # Gaps, or elements that share memory: along the longest axis, the others as they are.
     axis = max(range(tensor.dim()), key=lambda i: tensor.shape[i])
     length = tensor.shape[axis]
     stride = sample_places(length, max(1, count * length // size))
-    return sample_of(tensor.detach().movedim(axis, 0)[::stride].contiguous(), count)
+    return sample_of(tensor.movedim(axis, 0)[::stride].contiguous(), count)
 
 
 def _fills(tensor: torch.Tensor) -> bool:
@@ -160,6 +165,7 @@ def _range(row: _Row, scale: float) -> Range:
 
 def _numbers(sample: torch.Tensor, scale: float) -> np.ndarray:
     """Real and imaginary parts are numbers of their own."""
+    sample = sample.detach().reshape(-1)
     if sample.is_complex():
         sample = torch.view_as_real(sample.resolve_conj()).reshape(-1)
     wide = torch.float64 if sample.dtype is torch.float64 else torch.float32

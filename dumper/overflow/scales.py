@@ -37,14 +37,13 @@ class LossScale(NamedTuple):
     """What loss scales would make of one step's gradients in float16.
 
     current: the scale that they were computed with; 1 without a loss scaler. smallest: the smallest
-    power of two that keeps `KEPT` of the non-zero elements from becoming 0. at_least: it is a lower
-    bound, as results of backward had become 0 already. largest: the largest power of two at which
-    no result of backward overflows. at_most: it is an upper bound, as some had overflowed already.
+    power of two that keeps `KEPT` of the non-zero elements from becoming 0, and of what each result
+    of backward on the way to them adds up to. at_least: it is a lower bound, as results of backward
+    had become 0 already. largest: the largest power of two at which no result of backward
+    overflows. at_most: it is an upper bound, as some had overflowed already.
     kept, subnormal: shares of the non-zero elements that do not become 0 at `current`, and that
     become subnormal numbers, which have fewer bits. vanished: share of backward's results that had
-    become 0 already, of those whose exact value is not 0. between: share of the non-zero elements
-    of backward's results that `smallest` keeps; parameters' gradients are sums, often larger than
-    what they come from, and near 0 here means that nothing arrives to be summed. peak: the largest
+    become 0 already, of those whose exact value is not 0. peak: the largest
     finite magnitude of backward's results, unscaled. sampled, of: elements of gradients that were
     looked at, and all. not_finite: elements looked at that are infinite or NaN, which are in no
     share. overflowed: how many results of backward hold infinity or NaN, or float16's largest
@@ -61,7 +60,6 @@ class LossScale(NamedTuple):
     kept: float
     subnormal: float
     vanished: float
-    between: float
     peak: float
     sampled: int
     of: int
@@ -117,14 +115,17 @@ def loss_scale(
     overflowed = sum(map(_is_full, results))
     halves = [each for each in results if each.dtype == _HALF.name] or results
     peak = _clipped(max(map(_finite, halves)) / current)
+    between = [each for each in halves if each.phase == "backward" and _has_sample(each)]
     smallest, at_least = _smallest(spread), vanished > 1 - KEPT or not spread
+    # Parameters' gradients are sums, often larger than what they are sums of, which must arrive.
+    for each in between:
+        smallest = max(smallest, _smallest(_spread([each], current, sums=True)))
     if at_least:
         smallest = max(smallest, _power(_power_below(current) + 1))
     largest = _largest(peak)
     if overflowed:
         largest = min(largest, _power(_power_above(current) - 1))
     now = _pool(gradients)
-    between = [each for each in halves if each.phase == "backward" and _has_sample(each)]
     return LossScale(
         current=current,
         smallest=smallest,
@@ -134,7 +135,6 @@ def loss_scale(
         kept=now.kept(0.0),
         subnormal=now.subnormal / (now.nonzero or 1.0),
         vanished=vanished,
-        between=_pool(between, max(_clipped(smallest / current), _LEAST)).kept(1.0),
         peak=peak,
         sampled=sum(each.sampled for each in gradients),
         of=sum(each.size for each in gradients),
@@ -171,8 +171,11 @@ def _has_sample(found: Range) -> bool:
     return found.sample is not None and found.sample.size > 0
 
 
-def _spread(gradients: Iterable[Range], current: float) -> dict[int, float]:
-    """Weights of the non-zero elements, unscaled, by the power of two that none is above."""
+def _spread(gradients: Iterable[Range], current: float, sums: bool = False) -> dict[int, float]:
+    """How many non-zero elements there are, unscaled, by the power of two that none is above.
+
+    sums: what they add up to instead, of one result, in parts of its largest.
+    """
     spread: Counter[int] = Counter()
     for each in gradients:
         magnitudes = np.abs(each.sample.astype(np.float64))
@@ -182,7 +185,10 @@ def _spread(gradients: Iterable[Range], current: float) -> dict[int, float]:
         fractions, exponents = np.frexp(magnitudes)
         exponents -= fractions == 0.5  # a power of two itself
         weight = each.size / each.sampled
-        for exponent, count in zip(*np.unique(exponents, return_counts=True), strict=True):
+        found, places = np.unique(exponents, return_inverse=True)
+        counted = magnitudes / magnitudes.max(initial=_LEAST) if sums else None
+        counts = np.bincount(places, counted, len(found))
+        for exponent, count in zip(found, counts, strict=True):
             spread[int(exponent)] += float(count * weight)
     return dict(spread)
 
@@ -263,7 +269,7 @@ def _power_above(scale: float) -> int:
     return exponent - (fraction == 0.5)
 
 
-_SHARES = ("kept", "subnormal", "vanished", "between")
+_SHARES = ("kept", "subnormal", "vanished")
 _NUMBERS = ("current", "smallest", "largest", "peak", *_SHARES)
 _COUNTS = ("sampled", "of", "not_finite", "overflowed")
 _FLAGS = ("at_least", "at_most")

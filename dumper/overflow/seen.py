@@ -11,6 +11,7 @@ import torch
 
 from ..layout import member
 from ..ops import Op
+from ..parts import is_plain, parts_of
 from ..record import Call
 from ..tensors import storage_of
 from .events import Overflow
@@ -143,17 +144,45 @@ class Look:
 
 
 def named_tensors(key: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of one argument or result by name, in order."""
+    """The dense tensors of one argument or result by name, in order; of a sparse one its parts."""
     if isinstance(value, torch.Tensor):
-        yield key, value
+        if is_plain(value):
+            yield key, value
+        else:
+            for name, part in _parts(value).items():
+                yield from named_tensors(f"{key}/{name}", part)
     elif isinstance(value, (list, tuple)):
         for i, item in enumerate(value):
             if item is not None:
                 yield from named_tensors(member(key, i), item)
 
 
+def dense(value: Any) -> Iterable[torch.Tensor]:
+    """The same without names."""
+    if type(value) in _USUAL and value.layout is torch.strided:
+        return (value,)
+    if type(value) in _NO_TENSORS:
+        return ()
+    return (tensor for _, tensor in named_tensors("", value))
+
+
+_USUAL = (torch.Tensor, torch.nn.Parameter)
+_NO_TENSORS = (int, float, bool, type(None), torch.dtype, torch.device, str)
+
+
+def _parts(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+    try:
+        parts = parts_of(tensor)
+    except RuntimeError:  # a subclass that will not be opened
+        return {}
+    return parts.tensors if parts else {}
+
+
 def results_of(op: Op, result: Any, values: list[Any]) -> Iterator[tuple[str, torch.Tensor]]:
     """What a call made, by name: what it returned, and what it changed without returning it."""
+    if type(result) is torch.Tensor and op.plain_result and result.layout is torch.strided:
+        yield op.returns[0], result
+        return
     for key, made in op.named_results(result):
         yield from named_tensors(key, made)
     for place in op.silent_outputs:

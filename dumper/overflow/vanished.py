@@ -16,6 +16,9 @@ from .pending import is_immediate
 from .ranges import SAMPLE, sample_places
 from .seen import Look
 
+LOSING = (torch.float16, *NARROW)
+"""Dtypes in which numbers are lost that others keep."""
+
 _ZEROS = 8
 """Zeros of one result that are computed again, at most."""
 
@@ -24,8 +27,6 @@ def vanished(
     look: Look, key: str, tensor: torch.Tensor, extent: tuple[float, float]
 ) -> tuple[int, int]:
     """(how many of a result's zeros are none in truth, how many were looked at)."""
-    if tensor.dtype is not torch.float16 and tensor.dtype not in NARROW:
-        return 0, 0
     if not extent[0] <= 0 <= extent[1] or not tensor.is_contiguous():
         return 0, 0
     if not is_immediate(tensor.device):

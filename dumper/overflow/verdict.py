@@ -1,7 +1,7 @@
 """What kind of event a suspicious call is: does the overflow begin here, or did it come in?
 
 The question is answered by the op itself, whatever op it is: it runs once more with every infinity
-and NaN of its operands made 1. What still overflows begins here; what does not, came in. Three
+and NaN of its operands made 1, and 0. What still overflows begins here; the rest came in. Three
 things are no such fault: an infinity that the program asked for (a mask), which is followed until
 something other than infinity comes of it; an overflow that a mask stops; and one that was stopped
 in forward and is used again in backward, which begins there anew.
@@ -91,7 +91,9 @@ class Judge:
             begins = not taken or bits
         else:
             begins = not taken or any(mask.any() for mask in still.values())
-        if begins:
+        if begins and look.call.op.arrives_later:
+            self._arrived(look, shown)
+        elif begins:
             self._begins(look, shown, still)
         elif all(one.made.event.kind == INTENDED for one in taken):
             if _is_infinity_only(shown, taken):
@@ -110,7 +112,7 @@ class Judge:
         for key, place, tensor, made in look.inputs():
             if place in skipped or not is_looked_at(tensor):
                 continue
-            if made is not None and made.seqid and made.event is None:
+            if made is not None and made.seqid and made.event is None and made.exact:
                 continue
             low, high = extent = extent_of(tensor)
             largest = LARGEST[tensor.dtype]
@@ -134,6 +136,7 @@ class Judge:
         storage = storage_of(tensor)
         name = None if storage is None else self._names.of_storage(storage._cdata, tensor)
         event.origin = name or key
+        event.producer = made.seqid or None  # of an op that was proven harmless, and was not
         self._point(event, tensor, nonfinite(tensor) | at_limit(tensor))
         made.holds(event, Root(event) if kind == PROPAGATED else None)
         self._say(event, look)
@@ -151,6 +154,8 @@ class Judge:
         """Operands hold an overflow and no result does."""
         held = [one for one in taken if one.made.root is not None]
         held = [one for one in held if not all(map(math.isfinite, one.extent))]
+        if look.call.phase in (BACKWARD, RECOMPUTE):  # what forward saved flows nowhere here
+            held = [one for one in held if one.made.root.event.phase != FORWARD]
         if not held or not look.results or look.call.op.qualified in _SELECTS:
             return
         event = self._event(look, MASKED, *look.results[0])
@@ -161,7 +166,7 @@ class Judge:
             root = one.made.root
             root.ended = True
             self._take_up(look, one.made)
-            if root.event.masked_by is None:
+            if root.contained and root.event.masked_by is None:
                 root.event.masked_by = event.seqid
                 self._change(root.event)
         self._say(event, look)
@@ -179,6 +184,15 @@ class Judge:
         look.made.holds(event, source.made.root)
         for one in taken:
             self._take_up(look, one.made)
+        self._say(event, look)
+
+    def _arrived(self, look: Look, shown: list) -> None:
+        """What a collective brought: another rank's, or the sum over ranks."""
+        key, tensor = shown[0]
+        event = self._event(look, PROPAGATED, key, tensor)
+        event.origin = "another rank"
+        self._point(event, tensor, _overflowed(tensor))
+        look.made.holds(event, Root(event))
         self._say(event, look)
 
     def _take_up(self, look: Look, made: Made) -> None:
@@ -289,7 +303,26 @@ class Judge:
         if op.seeded or op.arrives_later or not op.qualified.startswith("aten::"):
             return {}, 0
         lost = {id(one.tensor) for one in taken}
-        given = [_sound(value, lost, place in op.written) for place, value in enumerate(look.given)]
+        if not lost <= {id(tensor) for tensor in tensors_in(look.given)}:
+            return {}, 0  # a part of a sparse tensor, which is not put together again
+        found, bits = self._with(look, lost, 1.0)
+        if bits or any(mask.any() for mask in found.values()):
+            # A number out of place may overflow by itself, a 1 or a 0, but hardly both.
+            again, again_bits = self._with(look, lost, 0.0)
+            found = {key: mask & again[key] for key, mask in found.items() if key in again}
+            bits &= again_bits
+        return found, bits
+
+    def _with(
+        self, look: Look, lost: set[int], number: float
+    ) -> tuple[dict[str, torch.Tensor], int]:
+        """Where results overflow, and the status bits, with a number in place of every infinity,
+        NaN and largest number of the operands in `lost`."""
+        op = look.call.op
+        given = [
+            _sound(value, lost, number, place in op.written)
+            for place, value in enumerate(look.given)
+        ]
         if look.by_register:
             self._register.clear()
         try:
@@ -346,14 +379,15 @@ def _overflowed(tensor: torch.Tensor) -> torch.Tensor:
     return nonfinite(tensor) | at_limit(tensor)
 
 
-def _sound(value: Any, lost: set[int], written: bool) -> Any:
-    """An operand with each infinity, NaN and largest number made 1; copied if it is written."""
+def _sound(value: Any, lost: set[int], number: float, written: bool) -> Any:
+    """An operand with a number in place of what overflowed; copied if it is written."""
     if isinstance(value, torch.Tensor):
         if id(value) in lost:
-            return torch.where(_overflowed(value), torch.ones((), dtype=value.dtype), value)
+            sound = torch.full((), number, dtype=value.dtype, device=value.device)
+            return torch.where(_overflowed(value), sound, value)
         return value.clone() if written else value
     if isinstance(value, (list, tuple)) and next(tensors_in(value), None) is not None:
-        return [_sound(one, lost, written) for one in value]
+        return [_sound(one, lost, number, written) for one in value]
     return value
 
 

@@ -7,6 +7,9 @@ their results are proven harmless by intervals (`intervals`), where that can be.
 
 An op that overwrites an operand is preceded by a copy of it, unless the same intervals prove that
 it cannot overflow: what is said about an overflow, and dumped, is the call as it was before.
+
+A proof is of arithmetic, and holds where kernels are right. On an npu, whose kernels are what is in
+doubt, nothing is proven.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import torch
 
 from ..names import Names
 from ..ops import Op
-from ..record import Call, tensors_in
+from ..record import Call
 from ..scopes import BACKWARD, OPTIMIZER
 from ..tensors import storage_of
 from ..values import StoredValues
@@ -33,8 +36,8 @@ from .register import CLEARER, READERS, Register
 from .samples import Samples
 from .scaler import Scaler
 from .scales import LossScale, loss_scale
-from .seen import Look, Made, results_of, saved
-from .vanished import vanished
+from .seen import Look, Made, dense, results_of, saved
+from .vanished import LOSING, vanished
 from .verdict import Judge
 
 
@@ -114,7 +117,7 @@ class Watch:
             return None
         sources, seqids = [], set()
         for value in values:
-            for tensor in tensors_in(value):
+            for tensor in dense(value):
                 storage = self._values.of(tensor)
                 made = None if storage is None else storage.maker
                 sources.append(made)
@@ -143,6 +146,8 @@ class Watch:
         if self._scaler.is_its(op):
             self._scaler.saw(look)
             return
+        if op.arrives_later and not op.waits(call.values):
+            return  # it is not there yet
         if made.low is not None and call.phase == OPTIMIZER and not look.bits:
             self._log.add(made)  # proven
             if look.has_overflow:
@@ -169,7 +174,7 @@ class Watch:
             largest = LARGEST[tensor.dtype]
             harmless = harmless and -largest < extent[0] and extent[1] < largest
             made.widen(*extent)
-            gone = vanished(look, key, tensor, extent)
+            gone = vanished(look, key, tensor, extent) if tensor.dtype in LOSING else (0, 0)
             self._samples.add(look.call, key, tensor, extent, gone, made.carries)
         self._log.add(made)
         if not harmless:
@@ -179,11 +184,11 @@ class Watch:
     def _keep(self, look: Look) -> None:
         """Copy what the op is about to overwrite, unless it cannot overflow."""
         op, values, made = look.call.op, look.call.values, look.made
-        written = [t for place in op.written for t in tensors_in(values[place])]
+        written = [t for place in op.written for t in dense(values[place])]
         self._pending.about_to_write(written)
         largest = min((LARGEST.get(t.dtype, 0.0) for t in written), default=0.0)
         proven = None
-        if largest:
+        if largest and not _is_on_npu(values):
             smallest = max(torch.finfo(t.dtype).tiny for t in written)
             proven = bound(op.base, values, self._known, smallest)
         if is_safe(proven, largest):
@@ -194,7 +199,7 @@ class Watch:
 
     def _known(self, value: Any) -> Interval | None:
         """Between which numbers the elements of a tensor, or of a list of them, lie."""
-        tensors = list(tensors_in(value))
+        tensors = list(dense(value))
         if not all(map(is_looked_at, tensors)):
             return None
         storages = [self._values.of(tensor) for tensor in tensors]
@@ -233,14 +238,14 @@ class Watch:
         """Note who made what is in the results' memory now."""
         op, made = look.call.op, look.made
         for place in op.written:
-            for tensor in tensors_in(look.call.values[place]):
+            for tensor in dense(look.call.values[place]):
                 storage = self._values.of(tensor)
                 if storage is None:
                     continue
                 if not _covers(tensor, storage.nbytes):
                     made.rest = storage.maker or Made(0, "", ())
                 self._values.written(tensor, made)
-        for tensor in tensors_in(result):
+        for tensor in dense(result):
             storage = self._values.of(tensor)
             if storage is not None:
                 storage.maker = made
@@ -265,7 +270,7 @@ class Watch:
 def _is_on_npu(values: list[Any]) -> bool:
     """Whether an op runs on the npu: its first tensor lies there; of one without, it may."""
     for value in values:
-        for tensor in tensors_in(value):
+        for tensor in dense(value):
             return tensor.device.type == "npu"
     return True
 
