@@ -63,6 +63,9 @@ class Capture(TorchDispatchMode):
         place = self.tracker.place()
         if session.loader is not None:
             return self._load(op, values, place, args, kwargs)
+        if op.is_view and not session.recording:
+            session.passed()
+            return _call(op, args, kwargs)
         call = Call(op, values, session.next_seqid(), place, session.step, self._thread)
         session.inputs(call)
         try:

@@ -39,9 +39,9 @@ class Session:
 
     path: the file, created at the first record. environment: stored with it, and again at the end,
     since it may grow. make: makes the writer. loader: recorded inputs to feed, or None to record
-    freely. watch: looks for overflow, findings: what it found; None where nobody asked. paused:
-    nothing is recorded for now. trackers: of all threads that are followed. modes: what they have
-    seen.
+    freely. recording: whether calls are stored; otherwise they are only looked at. watch: looks for
+    overflow, findings: what it found; None where nobody asked. paused: nothing is recorded for now.
+    trackers: of all threads that are followed. modes: what they have seen.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Session:
         self.calls = 0  # ops that were recorded so far
         self.watch: Watch | None = None
         self.findings: Findings | None = None
-        self._recording = True
+        self.recording = True
         self._environment = environment
         self._make = make
         self._process = os.getpid()
@@ -107,22 +107,27 @@ class Session:
 
     def check(self, watch: Watch, findings: Findings, recording: bool) -> None:
         """Look for overflow from here on. recording: whether everything is recorded as well."""
-        self.watch, self.findings, self._recording = watch, findings, recording
+        self.watch, self.findings, self.recording = watch, findings, recording
+
+    def passed(self) -> None:
+        """An op is called that only views, and nothing is recorded: it counts."""
+        self.next_seqid()
+        self.calls += 1
 
     def inputs(self, call: Call) -> None:
         """Store what a call was given."""
-        if self._recording:
+        if self.recording:
             self._guarded(call.path, lambda recorder: recorder.inputs(call))
-        if self.watch is not None:
+        if self.watch is not None and (call.op.written or self.watch.reads_register):
             call.look = self._checked(self.watch.before, call)
 
     def outputs(self, call: Call, result: Any) -> None:
         """Store what a call made. Raises RuntimeError for an overflow under anomaly detection."""
         self.calls += 1
-        if self._recording:
+        if self.recording:
             self._store_outputs(call, result)
-        if call.look is not None and self.watch is not None:
-            self._checked(self.watch.after, call.look, result)
+        if self.watch is not None:
+            self._checked(self.watch.after, call, call.look, result)
             call.look = None
             if self.findings.error is not None:
                 raise RuntimeError(self.findings.take_error())
@@ -136,13 +141,13 @@ class Session:
 
     def failed(self, call: Call) -> None:
         """The op raised; its record ends without outputs."""
-        if self._recording:
+        if self.recording:
             self._guarded(call.path, lambda recorder: recorder.done(call))
 
     def overflowed(self, look: Look, lines: list[str]) -> None:
         """A call overflowed: store it as it was, unless it is stored anyway, and what is said of
         it."""
-        if not self._recording:
+        if not self.recording:
             call = look.call
             place = call.phase, call.scope, call.node
             again = Call(call.op, look.given, call.seqid, place, call.step, call.thread)
@@ -179,7 +184,7 @@ class Session:
             self._checked(self.watch.gradients, found, self.step)
         for name, tensor in found:
             seqid = self._seqid_of(phase, name)  # counted in any case: ops are numbered alike
-            if seqid is None or not self._recording:
+            if seqid is None or not self.recording:
                 continue
             self._guarded(
                 record_path(phase, seqid),

@@ -73,3 +73,12 @@ def test_npu_against_the_cpu(tmp_path):
     check_report(
         done, target, "npu", "CPU", "empty dispatch mode, CPU", stderr=EMULATED.format("910A")
     )
+
+
+def test_the_overflow_check_against_the_plain_step(tmp_path):
+    target = tmp_path / "bench.json"
+    done = bench("overflow", "--quick", "--runs", "1", "--json", target)
+    check_report(
+        done, target, "overflow", "plain step x 1.2", "plain step", "a mode that does nothing",
+        "isfinite().all().item()", "torch DebugMode", "plain step x 3.0",
+    )  # fmt: skip

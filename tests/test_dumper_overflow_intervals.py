@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dumper import dumper
 from dumper.ops import op_of
 from dumper.overflow.extent import LARGEST, extent_of
-from dumper.overflow.intervals import _RULES, bound, is_safe
+from dumper.overflow.intervals import RULES, bound, is_safe
 
 ops = torch.ops.aten
 INPLACE = {
@@ -29,7 +29,7 @@ NUMBERS = st.floats(-6e4, 6e4, width=32)
 
 
 def test_every_rule_is_tried():
-    assert set(INPLACE) == set(_RULES)
+    assert set(INPLACE) == set(RULES)
 
 
 @pytest.mark.parametrize("base", INPLACE)

@@ -88,7 +88,7 @@ def test_the_same_events_and_the_same_file(run, batch, tmp_path, monkeypatch):
     expected = events(once, run)
     assert any(event[0] in ("created", "saturated") for event in expected)
     for module in (pending, watch, vanished):
-        monkeypatch.setattr(module, "is_immediate", lambda device: False)
+        monkeypatch.setattr(module, "is_immediate", lambda tensor: False)
     monkeypatch.setattr(pending, "_BATCH", batch)
     assert repr(events(late, run)) == repr(expected)
     assert records(late) == records(once)
@@ -96,7 +96,7 @@ def test_the_same_events_and_the_same_file(run, batch, tmp_path, monkeypatch):
 
 def test_what_is_held_is_bounded(tmp_path, monkeypatch):
     """Results wait for the device until so many bytes of them do."""
-    monkeypatch.setattr(watch, "is_immediate", lambda device: False)
+    monkeypatch.setattr(watch, "is_immediate", lambda tensor: False)
     monkeypatch.setattr(pending, "_BATCH_BYTES", 4000)
     held = []
     take = pending.Pending._take

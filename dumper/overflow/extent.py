@@ -39,9 +39,9 @@ LARGEST: dict[torch.dtype, float] = {
 
 def is_looked_at(tensor: torch.Tensor) -> bool:
     """Whether a tensor has floating-point values here."""
-    return (
-        tensor.dtype in LARGEST and tensor.numel() > 0 and not tensor.is_meta and is_plain(tensor)
-    )
+    if tensor.dtype not in LARGEST or tensor.is_meta or not tensor.numel():
+        return False
+    return is_plain(tensor)
 
 
 def extent_of(tensor: torch.Tensor) -> Extent:
@@ -50,13 +50,13 @@ def extent_of(tensor: torch.Tensor) -> Extent:
         tensor = _plain(tensor)
     low, high = torch.aminmax(tensor)
     found = low.item(), high.item()
-    if tensor.device.type == "npu" and not torch.npu.utils.is_support_inf_nan():
-        return _unsaturated(tensor, found)
-    return found
+    return found if tensor.is_cpu else _unsaturated(tensor, found)
 
 
 def _unsaturated(tensor: torch.Tensor, found: Extent) -> Extent:
     """The same where a reduction saturates itself: comparisons do not."""
+    if tensor.device.type != "npu" or torch.npu.utils.is_support_inf_nan():
+        return found
     if (tensor != tensor).any():
         return math.nan, math.nan
     low, high = found

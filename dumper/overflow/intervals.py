@@ -29,7 +29,7 @@ def bound(base: str, values: list[Any], known: RangeOf, smallest: float) -> Inte
     base: the op's name without `_foreach_` and the trailing underscore. values: in schema order.
     smallest: the dtype's smallest normal number; what is below it may become 0, or it.
     """
-    rule = _RULES.get(base)
+    rule = RULES.get(base)
     if rule is None:
         return None
     try:
@@ -154,7 +154,7 @@ def _hull(values: list[Any], known: RangeOf) -> Interval:
     return min(a[0], b[0]), max(a[1], b[1])
 
 
-_RULES: dict[str, Callable[[list[Any], RangeOf], Interval]] = {
+RULES: dict[str, Callable[[list[Any], RangeOf], Interval]] = {
     "add": _add,
     "sub": _sub,
     "mul": _mul,
@@ -173,3 +173,4 @@ _RULES: dict[str, Callable[[list[Any], RangeOf], Interval]] = {
     "fill": _second,
     "masked_fill": _hull,
 }
+"""By the op's name."""

@@ -23,11 +23,11 @@ _BATCH_BYTES = 1 << 28
 _HELD_BYTES = 1 << 31
 
 
-def is_immediate(device: torch.device) -> bool:
-    """Whether a device's memory can be looked at at once: the host's, also as an emulated npu."""
-    if device.type == "cpu":
+def is_immediate(tensor: torch.Tensor) -> bool:
+    """Whether a tensor can be looked at at once: in the host's memory, also as an emulated npu."""
+    if tensor.is_cpu:
         return True
-    return device.type == "npu" and hasattr(torch.npu, "_npu_core_device")
+    return tensor.device.type == "npu" and hasattr(torch.npu, "_npu_core_device")
 
 
 @contextmanager
@@ -118,6 +118,7 @@ class Pending:
             self._held -= _bytes(look)
             largest = [next(found) for _ in look.results]
             look.ranges = [(-one, one) for one in largest]
+            look.ask_sources()
             with may_wait(batch.device):
                 self._settle(look)
 

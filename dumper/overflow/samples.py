@@ -17,6 +17,9 @@ from ..scopes import BACKWARD, Scope
 from ..tensors import dtype_name
 from .ranges import GRADIENT, GRADIENT_SAMPLE, SAMPLE, Range, sample_places
 
+_RUN = 16
+"""Elements that are taken side by side."""
+
 _BYTES = 1 << 28
 """Of samples, about; a context that never says `step()` keeps no more."""
 
@@ -121,9 +124,10 @@ def sample_of(tensor: torch.Tensor, count: int) -> torch.Tensor:
     if size <= count:
         return tensor.clone()
     if tensor.is_contiguous() or _fills(tensor):
-        stride = sample_places(size, count)
-        taken = -(-size // stride)
-        return tensor.as_strided((taken,), (stride,)).clone()
+        # Runs, since what memory costs is lines, not elements.
+        stride = sample_places(size, count // _RUN)
+        runs = (size - _RUN) // stride + 1
+        return tensor.as_strided((runs, _RUN), (stride, 1)).clone()
     # Gaps, or elements that share memory: along the longest axis, the others as they are.
     axis = max(range(tensor.dim()), key=lambda i: tensor.shape[i])
     length = tensor.shape[axis]

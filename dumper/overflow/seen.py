@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -41,29 +40,26 @@ class Made:
     """The values that one call left in its results.
 
     low, high: between which they lie; NaN where one is NaN, None where nobody looked. exact: not
-    only an interval that holds them. sources: seqids of the calls whose values it read. rest: what
-    made the memory around results that are parts of some. event: the overflow that it holds; root:
-    where that began. used: a later op took it up. carries: they are gradients, so that a loss scale
-    is in them.
+    only an interval that holds them. single: they are those of one tensor. sources: seqids of the
+    calls whose values it read. rest: what made the memory around results that are parts of some.
+    event: the overflow that it holds; root: where that began. used: a later op took it up. carries:
+    they are gradients, so that a loss scale is in them.
     """
 
-    __slots__ = (
-        "seqid", "ir", "low", "high", "exact", "sources", "rest", "event", "root", "used",
-        "carries",
-    )  # fmt: skip
+    low: float | None = None
+    high: float | None = None
+    exact = True
+    single = False
+    rest: Made | None = None
+    event: Overflow | None = None
+    root: Root | None = None
+    used = False
+    carries = False
 
-    def __init__(self, seqid: int, ir: str, sources: tuple[int, ...]) -> None:
+    def __init__(self, seqid: int, ir: str, sources: Sequence[int]) -> None:
         self.seqid = seqid
         self.ir = ir
-        self.low: float | None = None
-        self.high: float | None = None
-        self.exact = True
         self.sources = sources
-        self.rest: Made | None = None
-        self.event: Overflow | None = None
-        self.root: Root | None = None
-        self.used = False
-        self.carries = False
 
     @property
     def magnitude(self) -> float | None:
@@ -95,6 +91,7 @@ class Made:
             return
         if self.event is None and rest.event is not None:
             self.event, self.root = rest.event, rest.root
+        self.single = False
         if rest.low is None or self.low is None:
             self.low = self.high = None
         else:
@@ -107,31 +104,36 @@ class Made:
             self.root.live -= 1
 
 
-@dataclass(slots=True)
 class Look:
     """A call whose results are to be looked at.
 
     given: the arguments in schema order as they were before the op; those written are copies.
-    after: the same when it had run. sources: of each tensor given, in order, what made it. result:
-    what it returned. results: the floating-point ones by name; ranges: from where to where they
-    reach. by_register: the device saturates and has a status register; bits: of it.
+    sources: of each tensor given, in order, what made it. has_overflow: one of those holds one.
+    after: the arguments when it had run. result: what it returned. results: the floating-point ones
+    by name; ranges: from where to where they reach. by_register: the device saturates and has a
+    status register; bits: of it.
     """
 
-    call: Call
-    given: list[Any]
-    sources: list[Made | None]
-    results: list[tuple[str, torch.Tensor]]
-    made: Made
+    has_overflow = False
+    after: list[Any]
     result: Any = None
-    after: list[Any] = field(default_factory=list)
-    ranges: list[tuple[float, float]] = field(default_factory=list)
-    by_register: bool = False
-    bits: int = 0
+    results: list[tuple[str, torch.Tensor]]
+    ranges: Sequence[tuple[float, float]] = ()
+    by_register = False
+    bits = 0
 
-    @property
-    def has_overflow(self) -> bool:
-        """Whether an operand's memory holds one."""
-        return any(source is not None and source.event is not None for source in self.sources)
+    def __init__(
+        self, call: Call, given: list[Any], sources: list[Made | None], made: Made
+    ) -> None:
+        self.call = call
+        self.given = given
+        self.sources = sources
+        self.made = made
+        self.results = []
+
+    def ask_sources(self) -> None:
+        """What was not known when the op ran: whether an operand holds an overflow."""
+        self.has_overflow = any(one is not None and one.event is not None for one in self.sources)
 
     def inputs(self) -> Iterator[tuple[str, int, torch.Tensor, Made | None]]:
         """(name, place among the arguments, tensor, what made it) of each tensor given."""

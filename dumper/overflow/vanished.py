@@ -29,7 +29,7 @@ def vanished(
     """(how many of a result's zeros are none in truth, how many were looked at)."""
     if not extent[0] <= 0 <= extent[1] or not tensor.is_contiguous():
         return 0, 0
-    if not is_immediate(tensor.device):
+    if not is_immediate(tensor):
         return 0, 0
     stride = sample_places(tensor.numel(), SAMPLE)
     zeros = (tensor.view(-1)[::stride].float() == 0).nonzero().view(-1)

@@ -28,7 +28,7 @@ from ..tensors import storage_of
 from ..values import StoredValues
 from .events import Overflow
 from .extent import LARGEST, Extent, extent_of, extents_of, is_looked_at
-from .intervals import Interval, bound, is_safe
+from .intervals import RULES, Interval, bound, is_safe
 from .log import Log
 from .pending import Pending, is_immediate, may_wait
 from .ranges import Range
@@ -72,6 +72,11 @@ class Watch:
         self._judge = Judge(self._log, names, register, found, change, self._outside, rank)
         self._pending = Pending(self._settle)
 
+    @property
+    def reads_register(self) -> bool:
+        """Whether there is anything to do before each op."""
+        return self._register is not None
+
     def new_step(self) -> None:
         """Another step begins: ranges and events of loss scaling are its own."""
         self._pending.finish()
@@ -97,9 +102,21 @@ class Watch:
         memories = {storage_of(tensor)._cdata for _, tensor in found}
         if len(memories) < len(found):
             self._misused("combined")
-        extents = self._extents([tensor for _, tensor in found])
+        extents = [self._extent_as_made(tensor) for _, tensor in found]
+        unknown = [place for place, extent in enumerate(extents) if extent is None]
+        looked = self._extents([found[place][1] for place in unknown])
+        for place, extent in zip(unknown, looked, strict=True):
+            extents[place] = extent
         for (name, tensor), extent in zip(found, extents, strict=True):
             self._samples.gradient(name, tensor, step, extent, self._scaler.has_unscaled)
+
+    def _extent_as_made(self, tensor: torch.Tensor) -> Extent | None:
+        """The extent of a tensor that is all that one call left, as it was looked at then."""
+        storage = self._values.of(tensor)
+        made = None if storage is None else storage.maker
+        if made is None or made.low is None or not (made.exact and made.single):
+            return None
+        return (made.low, made.high) if _covers(tensor, storage.nbytes) else None
 
     def ranges(self) -> list[Range]:
         """How far the results of the last step reach, and the gradients, with the loss scale."""
@@ -111,34 +128,29 @@ class Watch:
         return loss_scale(*self._samples.gradients(scale), scale)
 
     def before(self, call: Call) -> Look | None:
-        """What a call is given, kept as it is; None for an op that only views."""
-        op, values = call.op, call.values
+        """What a call is given, where that will be gone when it has run: an op that overwrites an
+        operand, and any op around which the status register is read."""
+        op = call.op
         if op.is_view:
             return None
-        sources, seqids = [], set()
-        for value in values:
-            for tensor in dense(value):
-                storage = self._values.of(tensor)
-                made = None if storage is None else storage.maker
-                sources.append(made)
-                if made is not None and made.seqid:
-                    seqids.add(made.seqid)
-        made = Made(call.seqid, op.ir, tuple(seqids))
-        if call.phase == BACKWARD:
-            # Where it starts, the loss's own gradient is made outside of any node.
-            made.carries = call.node is None or any(s is not None and s.carries for s in sources)
-        look = Look(call, values, sources, [], made)
+        by_register = self._register is not None and _is_on_npu(call.values)
+        if not (op.written or by_register):
+            return None
+        look = self._look(call)
         if op.written:
             self._keep(look)
-        if self._register is not None and _is_on_npu(values):
+        if by_register:
             look.by_register = True
             self._before_register(op)
         return look
 
-    def after(self, look: Look, result: Any) -> None:
-        """Look at what the call made."""
-        call, made = look.call, look.made
+    def after(self, call: Call, look: Look | None, result: Any) -> None:
+        """Look at what a call made. look: what `before` kept."""
         op = call.op
+        if op.is_view:
+            return
+        look = look or self._look(call)
+        made = look.made
         look.result, look.after = result, call.values
         if look.by_register:
             look.bits = self._after_register(op)
@@ -148,8 +160,11 @@ class Watch:
             return
         if op.arrives_later and not op.waits(call.values):
             return  # it is not there yet
-        if made.low is not None and call.phase == OPTIMIZER and not look.bits:
-            self._log.add(made)  # proven
+        proven = call.phase == OPTIMIZER and (
+            made.low is not None or (not op.written and self._prove(look, list(dense(result))))
+        )
+        if proven:
+            self._log.add(made)
             if look.has_overflow:
                 self._judge.settle(look)
             made.take_in_rest()
@@ -161,11 +176,30 @@ class Watch:
             for key, tensor in results_of(op, result, call.values)
             if is_looked_at(tensor) and key not in op.blank
         ]
-        if look.results and not is_immediate(look.results[0][1].device):
+        if look.results and not is_immediate(look.results[0][1]):
             self._pending.add(look)
             return
         look.ranges = [extent_of(tensor) for _, tensor in look.results]
         self._settle(look)
+
+    def _look(self, call: Call) -> Look:
+        """A call as it is seen, and what made the values it is given."""
+        sources, seqids, overflowed = [], [], False
+        carries = call.phase == BACKWARD and call.node is None  # the loss's own gradient
+        for value in call.values:
+            for tensor in dense(value):
+                storage = self._values.of(tensor)
+                made = None if storage is None else storage.maker
+                sources.append(made)
+                if made is not None:
+                    seqids.append(made.seqid)
+                    overflowed = overflowed or made.event is not None
+                    carries = carries or made.carries
+        made = Made(call.seqid, call.op.ir, seqids)
+        made.carries = carries and call.phase == BACKWARD
+        look = Look(call, call.values, sources, made)
+        look.has_overflow = overflowed
+        return look
 
     def _settle(self, look: Look) -> None:
         """The extents of a call's results are there."""
@@ -176,26 +210,34 @@ class Watch:
             made.widen(*extent)
             gone = vanished(look, key, tensor, extent) if tensor.dtype in LOSING else (0, 0)
             self._samples.add(look.call, key, tensor, extent, gone, made.carries)
+        made.single = len(look.results) == 1
         self._log.add(made)
         if not harmless:
             self._judge.settle(look)
-        made.take_in_rest()
+        if made.rest is not None:
+            made.take_in_rest()
 
     def _keep(self, look: Look) -> None:
         """Copy what the op is about to overwrite, unless it cannot overflow."""
-        op, values, made = look.call.op, look.call.values, look.made
+        op, values = look.call.op, look.call.values
         written = [t for place in op.written for t in dense(values[place])]
         self._pending.about_to_write(written)
-        largest = min((LARGEST.get(t.dtype, 0.0) for t in written), default=0.0)
-        proven = None
-        if largest and not _is_on_npu(values):
-            smallest = max(torch.finfo(t.dtype).tiny for t in written)
-            proven = bound(op.base, values, self._known, smallest)
-        if is_safe(proven, largest):
-            made.low, made.high = proven
-            made.exact = False
-            return
-        look.given = saved(values, written)
+        if not self._prove(look, written):
+            look.given = saved(values, written)
+
+    def _prove(self, look: Look, results: list[torch.Tensor]) -> bool:
+        """Whether results of the dtypes of these tensors cannot overflow."""
+        op, values, made = look.call.op, look.call.values, look.made
+        largest = min((LARGEST.get(t.dtype, 0.0) for t in results), default=0.0)
+        if not (largest and op.base in RULES) or _is_on_npu(values):
+            return False
+        smallest = max(torch.finfo(t.dtype).tiny for t in results)
+        proven = bound(op.base, values, self._known, smallest)
+        if not is_safe(proven, largest):
+            return False
+        made.low, made.high = proven
+        made.exact = False
+        return True
 
     def _known(self, value: Any) -> Interval | None:
         """Between which numbers the elements of a tensor, or of a list of them, lie."""
@@ -223,7 +265,7 @@ class Watch:
             return []
         device = tensors[0].device
         with may_wait(device):
-            return extents_of(tensors, is_immediate(device))
+            return extents_of(tensors, is_immediate(tensors[0]))
 
     def _outside(self, tensor: torch.Tensor) -> Made:
         """What is known of memory from before the context."""
