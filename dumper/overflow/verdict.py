@@ -1,36 +1,31 @@
 """What kind of event a suspicious call is: does the overflow begin here, or did it come in?
 
-The question is answered by the op itself, whatever op it is: it runs once more with every infinity
-and NaN of its operands made 1, and 0. What still overflows begins here; the rest came in. Three
-things are no such fault: an infinity that the program asked for (a mask), which is followed until
-something other than infinity comes of it; an overflow that a mask stops; and one that was stopped
-in forward and is used again in backward, which begins there anew.
+The op itself answers that, run once more with sound operands (`trial`). Beside those two there are
+an infinity that the program asked for (a mask), which is followed until something other than
+infinity comes of it; an overflow that a mask stops; and one that was stopped in forward and is used
+again in backward, which begins there anew.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from ..names import Names
-from ..record import tensors_in
 from ..scopes import BACKWARD, FORWARD, OPTIMIZER, RECOMPUTE
-from ..tensors import dtype_name, storage_of
-from . import exact
-from .events import CREATED, INTENDED, MASKED, PROPAGATED, SATURATED, Overflow
-from .extent import LARGEST, NARROW, PARTS, extent_of, is_looked_at
-from .formats import FORMATS
+from ..tensors import storage_of
+from .events import CREATED, INTENDED, MASKED, PROPAGATED, Overflow
+from .extent import LARGEST, NARROW, extent_of, is_looked_at
 from .intended import asked_for, is_mask
 from .log import Log
-from .looks import at_limit, first, nonfinite
+from .looks import at_limit, nonfinite
 from .register import Register
-from .seen import Look, Made, Root, results_of, unread
-
-_CANDIDATES = 64
-"""Elements at the dtype's largest number of which is asked whether they should be larger."""
+from .seen import Look, Made, Root, unread
+from .telling import Teller
+from .trial import Trial, overflowed
 
 _SELECTS = frozenset(
     "aten::index aten::index_select aten::gather aten::embedding aten::take aten::masked_select "
@@ -69,11 +64,11 @@ class Judge:
     ) -> None:
         self.log = log
         self._names = names
-        self._register = register
+        self._trial = Trial(register)
+        self._teller = Teller(rank)
         self._say = say
         self._change = change
         self._outside = outside
-        self._rank = rank
 
     def settle(self, look: Look) -> None:
         """Say what a call is whose results, operands or status register show an overflow."""
@@ -86,7 +81,9 @@ class Judge:
         if not look.bits and (not shown or self._is_masked(look, shown, taken)):
             self._ends(look, taken)
             return
-        still, bits = ({}, 0) if not taken else self._still(look, taken)
+        still, bits = {}, 0
+        if taken:
+            still, bits = self._trial.overflows(look, [one.tensor for one in taken])
         if look.bits:
             begins = not taken or bits
         else:
@@ -132,12 +129,11 @@ class Judge:
         made = self._outside(tensor)
         if made.event is not None:
             return made
-        event = self._event(look, kind, key, tensor)
+        event = self._teller.event(look, kind, key, tensor, overflowed(tensor))
         storage = storage_of(tensor)
         name = None if storage is None else self._names.of_storage(storage._cdata, tensor)
         event.origin = name or key
         event.producer = made.seqid or None  # of an op that was proven harmless, and was not
-        self._point(event, tensor, nonfinite(tensor) | at_limit(tensor))
         made.holds(event, Root(event) if kind == PROPAGATED else None)
         self._say(event, look)
         return made
@@ -158,10 +154,8 @@ class Judge:
             held = [one for one in held if one.made.root.event.phase != FORWARD]
         if not held or not look.results or look.call.op.qualified in _SELECTS:
             return
-        event = self._event(look, MASKED, *look.results[0])
+        event = self._teller.event(look, MASKED, *look.results[0])
         event.producer = held[0].made.seqid or None
-        event.inputs = {}
-        self._point(event, None, None)
         for one in held:
             root = one.made.root
             root.ended = True
@@ -174,13 +168,11 @@ class Judge:
     def _goes_on(self, look: Look, shown: list, taken: list[_Input]) -> None:
         source = next((one for one in taken if one.made.event.kind != INTENDED), taken[0])
         key, tensor = shown[0] if shown else look.results[0]
-        event = self._event(look, PROPAGATED, key, tensor)
+        event = self._teller.event(look, PROPAGATED, key, tensor, overflowed(tensor))
         event.producer = source.made.seqid or None
         event.origin = source.made.event.origin
         event.bits = look.bits
-        mask = _overflowed(tensor)
-        self._point(event, tensor, mask)
-        self._explain(event, look)
+        self._teller.explain(event, look)
         look.made.holds(event, source.made.root)
         for one in taken:
             self._take_up(look, one.made)
@@ -189,9 +181,8 @@ class Judge:
     def _arrived(self, look: Look, shown: list) -> None:
         """What a collective brought: another rank's, or the sum over ranks."""
         key, tensor = shown[0]
-        event = self._event(look, PROPAGATED, key, tensor)
+        event = self._teller.event(look, PROPAGATED, key, tensor, overflowed(tensor))
         event.origin = "another rank"
-        self._point(event, tensor, _overflowed(tensor))
         look.made.holds(event, Root(event))
         self._say(event, look)
 
@@ -211,24 +202,18 @@ class Judge:
                 where = kind if mask is None else kind & mask
                 if where.any():
                     found.append((key, tensor, where))
-        if infinite:
-            key, tensor, where = infinite[0]
-            event = self._event(look, CREATED, key, tensor)
-            self._point(event, tensor, where)
+        for key, tensor, where in infinite or full:
+            event = self._teller.event(look, INTENDED, key, tensor, where)
             if asked_for(look.call.op, look.given, event.stored, tensor.dtype):
-                event.kind = INTENDED
                 look.made.holds(event, None)
                 self._say(event, look)
                 return
-            found = self._explain(event, look)
-            event.value = found.value
+        if infinite:
+            event = self._teller.event(look, CREATED, *infinite[0])
+            event.value = self._teller.explain(event, look)
         else:
-            event = self._saturated(look, full)
+            event = self._teller.saturated(look, full)
             if event is None:
-                return
-            if event.kind == INTENDED:
-                look.made.holds(event, None)
-                self._say(event, look)
                 return
         event.bits = look.bits
         if before is not None:
@@ -237,167 +222,6 @@ class Judge:
         event.trail = self.log.way_to(look.made, event.stored)
         look.made.holds(event, Root(event))
         self._say(event, look)
-
-    def _saturated(self, look: Look, full: list) -> Overflow | None:
-        """The element that should be larger than it is, among those at the dtype's largest."""
-        for key, tensor, where in full:
-            stored = tensor[first(where)].item() if tensor.dim() else tensor.item()
-            if asked_for(look.call.op, look.given, stored, tensor.dtype):
-                event = self._event(look, INTENDED, key, tensor)
-                self._point(event, tensor, where)
-                return event
-            event = self._among(look, key, tensor, where)
-            if event is not None:
-                return event
-        if not look.bits:
-            return None
-        for key, tensor in look.results:  # a NaN is stored as 0
-            event = self._among(look, key, tensor, tensor == 0)
-            if event is not None:
-                return event
-        tensors = list(results_of(look.call.op, look.result, look.after))
-        for key, tensor in tensors:
-            if not tensor.is_floating_point() and (event := self._wrapped(look, key, tensor)):
-                return event
-        key, tensor = tensors[0] if tensors else ("result", torch.empty(0))
-        return self._event(look, SATURATED, key, tensor)
-
-    def _wrapped(self, look: Look, key: str, tensor: torch.Tensor) -> Overflow | None:
-        """The first integer that is not what it should be: it wrapped around."""
-        wide = [_in_float64(value) for value in look.given]
-        try:
-            again = dict(results_of(look.call.op, look.call.op.call(wide), wide))
-        except (RuntimeError, ValueError, IndexError, TypeError):
-            return None  # an op that has no float64
-        where = (again[key] - tensor.cpu()).abs() >= 1
-        if not where.any():
-            return None
-        event = self._event(look, CREATED, key, tensor)
-        self._point(event, tensor, where)
-        event.value = float(again[key][event.index].item())
-        self._explain(event, look)
-        return event
-
-    def _among(
-        self, look: Look, key: str, tensor: torch.Tensor, where: torch.Tensor
-    ) -> Overflow | None:
-        places = where.nonzero()[:_CANDIDATES].tolist()
-        if not places:
-            return None
-        found = exact.elements(
-            look.call.op, look.given, look.result, key, [tuple(place) for place in places]
-        )
-        limit = FORMATS[dtype_name(PARTS.get(tensor.dtype, tensor.dtype))].overflows_from
-        for place, one in zip(places, found, strict=True):
-            if one.value is not None and not abs(one.value) < limit:
-                event = self._event(look, SATURATED, key, tensor)
-                event.index, event.value, event.inputs = tuple(place), one.value, one.inputs
-                event.stored = float(tensor[tuple(place)].item())
-                event.count = int(where.sum())
-                return event
-        return None
-
-    def _still(self, look: Look, taken: list[_Input]) -> tuple[dict[str, torch.Tensor], int]:
-        """Where results overflow with sound operands, and the status bits of that."""
-        op = look.call.op
-        if op.seeded or op.arrives_later or not op.qualified.startswith("aten::"):
-            return {}, 0
-        lost = {id(one.tensor) for one in taken}
-        if not lost <= {id(tensor) for tensor in tensors_in(look.given)}:
-            return {}, 0  # a part of a sparse tensor, which is not put together again
-        found, bits = self._with(look, lost, 1.0)
-        if bits or any(mask.any() for mask in found.values()):
-            # A number out of place may overflow by itself, a 1 or a 0, but hardly both.
-            again, again_bits = self._with(look, lost, 0.0)
-            found = {key: mask & again[key] for key, mask in found.items() if key in again}
-            bits &= again_bits
-        return found, bits
-
-    def _with(
-        self, look: Look, lost: set[int], number: float
-    ) -> tuple[dict[str, torch.Tensor], int]:
-        """Where results overflow, and the status bits, with a number in place of every infinity,
-        NaN and largest number of the operands in `lost`."""
-        op = look.call.op
-        given = [
-            _sound(value, lost, number, place in op.written)
-            for place, value in enumerate(look.given)
-        ]
-        if look.by_register:
-            self._register.clear()
-        try:
-            with torch.no_grad():
-                result = op.call(given)
-        except (RuntimeError, ValueError, IndexError, TypeError):
-            return {}, 0  # an op that refuses such operands; then it came in
-        bits = self._register.peek() if look.by_register else 0
-        found = {
-            key: _overflowed(tensor)
-            for key, tensor in results_of(op, result, given)
-            if is_looked_at(tensor)
-        }
-        return found, bits
-
-    def _event(self, look: Look, kind: str, output: str, tensor: torch.Tensor) -> Overflow:
-        call = look.call
-        scope = call.scope
-        return Overflow(
-            ir=call.op.ir,
-            seqid=call.seqid,
-            phase=call.phase,
-            kind=kind,
-            dtype=dtype_name(tensor.dtype),
-            output=output,
-            size=tensor.numel(),
-            api=scope.api,
-            module=scope.module,
-            source=scope.source,
-            step=call.step,
-            rank=self._rank,
-        )
-
-    def _point(
-        self, event: Overflow, tensor: torch.Tensor | None, where: torch.Tensor | None
-    ) -> None:
-        """Name the first element that an event is about."""
-        if tensor is None or where is None:
-            return
-        event.count = int(where.sum())
-        event.index = first(where)
-        if event.index is not None and not tensor.is_complex():
-            event.stored = float(tensor[event.index].item())
-
-    def _explain(self, event: Overflow, look: Look) -> exact.Exact:
-        if event.index is None:
-            return exact.Exact(None, {}, "no element shows it")
-        found = exact.element(look.call.op, look.given, look.result, event.output, event.index)
-        event.inputs = found.inputs
-        return found
-
-
-def _overflowed(tensor: torch.Tensor) -> torch.Tensor:
-    return nonfinite(tensor) | at_limit(tensor)
-
-
-def _sound(value: Any, lost: set[int], number: float, written: bool) -> Any:
-    """An operand with a number in place of what overflowed; copied if it is written."""
-    if isinstance(value, torch.Tensor):
-        if id(value) in lost:
-            sound = torch.full((), number, dtype=value.dtype, device=value.device)
-            return torch.where(_overflowed(value), sound, value)
-        return value.clone() if written else value
-    if isinstance(value, (list, tuple)) and next(tensors_in(value), None) is not None:
-        return [_sound(one, lost, number, written) for one in value]
-    return value
-
-
-def _in_float64(value: Any) -> Any:
-    """An operand's numbers where nothing wraps around, on the CPU."""
-    if isinstance(value, torch.Tensor):
-        return value.cpu() if value.dtype is torch.bool else value.cpu().double()
-    if isinstance(value, (list, tuple)) and next(tensors_in(value), None) is not None:
-        return [_in_float64(one) for one in value]
-    return value
 
 
 def _is_contained(one: _Input) -> bool:
