@@ -275,11 +275,11 @@ class dumper:  # noqa: N801 - the original's name
         findings = self._findings = Findings(session, rank(), ranks)
         found = register()
         self._watch = Watch(
-            self._names, findings.say, findings.change, findings.misused, found, rank()
+            self._names, findings.say, findings.change, findings.limited, found, rank()
         )
         session.check(self._watch, findings, self.use_dump)
         if found is not None and ranks > 1:
-            findings.misused("distributed")
+            findings.limited("distributed")
 
     @property
     def overflows(self) -> list[Overflow]:

@@ -7,6 +7,8 @@ HDF5 program may write) by plain h5py.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import struct
 import zlib
@@ -26,7 +28,7 @@ def make_seeds(folder: Path) -> list[Path]:
     except ImportError:
         made = {}
     else:
-        made = {"step": _step, "kinds": _kinds}
+        made = {"step": _step, "kinds": _kinds, "checked": _checked}
     made |= {"original": _original, "plain": _plain, "chunked": _chunked, "latest": _latest}
     made |= {"block": _block, "journaled": _journaled}
     return [_made(make, folder / f"{name}.h5") for name, make in made.items()]
@@ -75,6 +77,22 @@ def _kinds(path: Path) -> None:
     with dumper(use_dump=True, dump_path=path):
         (torch.cat([x, x], dim=0).to(torch.bfloat16), torch.fft.rfft(x), x.to_sparse().to_dense())
         torch.randint(0, 5, (3,), dtype=torch.uint8)
+
+
+def _checked(path: Path) -> None:
+    """A step that overflows, under the overflow check: with events, ranges and a loss scale."""
+    import torch
+
+    from dumper import dumper
+
+    x = torch.full((2, 3), 300.0, dtype=torch.float16, requires_grad=True)
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        dumper(check_overflow=True, use_dump=True, dump_path=path) as dump,
+    ):
+        y = (x * x).masked_fill(torch.ones(2, 3, dtype=torch.bool), 1.0) + x
+        y.sum().backward()
+    assert dump.overflows
 
 
 def _original(path: Path) -> None:

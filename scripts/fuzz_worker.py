@@ -115,6 +115,7 @@ def commands(dice: random.Random, bad: str, good: str, record: str) -> list[list
         ["info", bad, *plain],
         ["info", bad, "--tree", *plain],
         ["info", bad, "--verify", *plain],
+        ["overflow", "-d", bad, "-out", "out"],
         ["show", bad, record, *dice.choice(([], ["-g", good])), *plain],
         ["convert", "-d", bad, "-out", "out", "-t", kind],
     ]

@@ -404,3 +404,19 @@ def test_a_fault_of_ours_ends_the_check_and_not_the_step(tmp_path, monkeypatch):
             torch.ones(3)
     with open_dump(tmp_path / "o.h5") as file:
         assert file.finished and len(file.records) == 3
+
+
+def test_a_loop_that_goes_on_with_nan_is_bounded(tmp_path, monkeypatch, capsys):
+    from dumper.overflow import findings
+
+    monkeypatch.setattr(findings, "MOST", 5)
+    x = torch.tensor([12.0], dtype=HALF)
+
+    def run():
+        for _ in range(8):
+            torch.exp(x)
+
+    with pytest.warns(RuntimeWarning, match="overflow events"):
+        dump = check(tmp_path / "o.h5", run)
+    assert len(dump.overflows) == 5
+    assert capsys.readouterr().out.count("is overflow!") == 8

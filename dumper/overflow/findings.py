@@ -24,7 +24,14 @@ from .seen import Look
 if TYPE_CHECKING:
     from ..session import Session
 
-_MISUSES = {
+MOST = 10_000
+"""Events that are kept of one context; a loop that goes on with NaN has no end of them."""
+
+_LIMITS = {
+    "many": (
+        f"there are more than {MOST} overflow events; later ones are printed and not listed",
+        "say dump.step() and steps=0, or leave the context after the first step",
+    ),
     "reader": (
         "the program reads the device's overflow status itself (a dynamic loss scale does); both "
         "use one register",
@@ -60,10 +67,14 @@ class Findings:
         call = look.call
         if not self._session.choice.takes(call.op.ir, call.phase, call.scope.module):
             return
-        self._numbers[id(event)] = len(self.events)
-        self.events.append(event)
-        self.change(event)
-        if not (event.begins or event.bits):
+        told = event.begins or event.bits
+        if len(self.events) < MOST:
+            self._numbers[id(event)] = len(self.events)
+            self.events.append(event)
+            self.change(event)
+        else:
+            self.limited("many")
+        if not told:
             return
         self._print(event)
         self._session.overflowed(look, self.take_lines())
@@ -88,11 +99,11 @@ class Findings:
         error, self.error = self.error, None
         return error
 
-    def misused(self, kind: str) -> None:
-        """Say once that something makes the status register mean something else."""
+    def limited(self, kind: str) -> None:
+        """Say once what makes the answer less than it might be."""
         if kind not in self._warned:
             self._warned.add(kind)
-            what, todo = _MISUSES[kind]
+            what, todo = _LIMITS[kind]
             warn(what, self._session.path, todo)
 
     def _print(self, event: Overflow) -> None:

@@ -6,6 +6,7 @@ Everything that is said of head-room and underflow is computed from these when i
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -22,6 +23,9 @@ _RUN = 16
 
 _BYTES = 1 << 28
 """Of samples, about; a context that never says `step()` keeps no more."""
+
+_ROWS = 1 << 17
+"""Results that are kept; of more, the last."""
 
 
 class _Row(NamedTuple):
@@ -46,12 +50,14 @@ class Samples:
     """The results of one step."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple] = []  # of _Row's fields: a plain tuple is made in no time
+        # Of _Row's fields: a plain tuple is made in no time.
+        self._rows: deque[tuple] = deque(maxlen=_ROWS)
         self._left = _BYTES
 
     def clear(self) -> None:
         """A step begins."""
-        self._rows, self._left = [], _BYTES
+        self._rows.clear()
+        self._left = _BYTES
 
     def add(
         self,

@@ -45,7 +45,7 @@ class Watch:
     """The checker of one run.
 
     names: of parameters. say: is told of each event with its call, change: of what becomes known
-    of one later, misused: of what makes the answer less than sure (`findings`). register: of a
+    of one later, limited: of what makes the answer less than sure (`findings`). register: of a
     saturating npu, or None. rank: of this process.
     """
 
@@ -54,12 +54,12 @@ class Watch:
         names: Names,
         say: Callable[[Overflow, Look], None],
         change: Callable[[Overflow], None],
-        misused: Callable[[str], None],
+        limited: Callable[[str], None],
         register: Register | None = None,
         rank: int = 0,
     ) -> None:
         self._register = register
-        self._misused = misused
+        self._limited = limited
         self._values = StoredValues()
         self._log = Log()
         self._samples = Samples()
@@ -101,7 +101,7 @@ class Watch:
         found = [(name, tensor) for name, tensor in found if is_looked_at(tensor)]
         memories = {storage_of(tensor)._cdata for _, tensor in found}
         if len(memories) < len(found):
-            self._misused("combined")
+            self._limited("combined")
         extents = [self._extent_as_made(tensor) for _, tensor in found]
         unknown = [place for place, extent in enumerate(extents) if extent is None]
         looked = self._extents([found[place][1] for place in unknown])
@@ -294,7 +294,7 @@ class Watch:
 
     def _before_register(self, op: Op) -> None:
         if op.qualified in READERS:
-            self._misused("reader")
+            self._limited("reader")
             self._register.before_reader()
         else:
             self._register.clear()
