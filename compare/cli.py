@@ -15,6 +15,8 @@ import click
 from .commands.compare import compare
 from .commands.dumps import convert, h5copy, info, show
 from .commands.files import file_compare
+from .commands.ir2tbe import ir2tbe
+from .commands.ops import ops
 from .commands.overflow import overflow
 from .commands.results import judge, report
 from .guard import guarded
@@ -26,7 +28,19 @@ def cli() -> None:
     """Compare, convert and take apart dumps of PyTorch operators."""
 
 
-for _command in (compare, convert, file_compare, h5copy, info, judge, overflow, report, show):
+for _command in (
+    compare,
+    convert,
+    file_compare,
+    h5copy,
+    info,
+    ir2tbe,
+    judge,
+    ops,
+    overflow,
+    report,
+    show,
+):
     cli.add_command(_command)
 
 

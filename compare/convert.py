@@ -21,6 +21,7 @@ from dumper.errors import DumpError
 from dumper.layout import unescape
 from dumper.reader import Dump, Record
 from dumper.stored import Tensor
+from ir2tbe.text import write_text
 
 from .whole import check_place, replacing
 
@@ -37,7 +38,6 @@ _TEXT_BYTES = {
 _TEXT_BYTES_MOST = 50
 _NAME_BYTES = 200
 _UNSAFE = re.compile(r"[^A-Za-z0-9_]")
-_FORMATS = {2: "%.9g", 4: "%.9g", 8: "%.17g"}
 
 
 def select(dump: Dump, name: str | None) -> list[Record]:
@@ -127,22 +127,7 @@ def _write(file: BinaryIO, values: np.ndarray, tensor: Tensor, kind: str) -> Non
     if kind == "npy":
         np.save(file, values, allow_pickle=False)
     else:
-        _write_text(file, values, tensor)
-
-
-def _write_text(file: object, values: np.ndarray, tensor: Tensor) -> None:
-    """Text as np.loadtxt reads it: two header lines, a row for each last dimension, every digit."""
-    file.write(f"# shape: {list(tensor.shape)}\n# dtype: {tensor.dtype}\n".encode())
-    if not values.size:
-        return
-    rows = values.reshape(-1, values.shape[-1] if values.ndim else 1)
-    if values.dtype.kind in "iub":
-        form = "%d"
-    else:
-        form = _FORMATS[values.real.dtype.itemsize]
-    if values.dtype.kind == "c":
-        form = [f"({form}{form.replace('%', '%+')}j)"] * rows.shape[1]
-    np.savetxt(file, rows, fmt=form)
+        write_text(file, values, tensor.shape, tensor.dtype)
 
 
 def file_name(record: Record, tensor: Tensor) -> str:

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 FOLDER = Path(__file__).resolve().parent / "benchmarks"
-NAMES = ("compare", "dump", "npu", "overflow")
+NAMES = ("compare", "convert", "dump", "npu", "overflow")
 PACKAGES = ("numpy", "h5py", "numba", "torch")
 
 

@@ -420,3 +420,15 @@ def test_a_loop_that_goes_on_with_nan_is_bounded(tmp_path, monkeypatch, capsys):
         dump = check(tmp_path / "o.h5", run)
     assert len(dump.overflows) == 5
     assert capsys.readouterr().out.count("is overflow!") == 8
+
+
+def test_what_empty_left_is_nobodys_overflow(tmp_path):
+    def run():
+        x = torch.empty(1 << 16)
+        torch.from_dlpack(x).view(torch.int32).numpy()[:] = 0x7FC00000  # NaN, without an op
+        x + 1
+
+    with dumper(check_overflow=True, dump_path=tmp_path / "o.h5") as dump:
+        run()
+    assert [(e.kind, e.origin) for e in dump.overflows][0] == ("propagated", "self")
+    assert not any(e.begins for e in dump.overflows)

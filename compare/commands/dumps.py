@@ -4,22 +4,139 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dumper.errors import DumpError, printable
 
+from ..flags import named
 from ..program import TROUBLE, complain, no_records, opening, say
+
+if TYPE_CHECKING:
+    from ir2tbe.convert import Request
 
 
 @click.command()
-@click.option("-d", "--dump_file", "dump", required=True, help="The dump to be converted.")
+@click.option(
+    "-d", "--dump_file", "dump", required=True, callback=named,
+    help="An HDF5 dump; a CANN dump file, a folder of those, or several, by commas.",
+)  # fmt: skip
 @click.option("-out", "--out", "--output", "out", default=".", help="Directory; made if missing.")
-@click.option("-t", "--type", "kind", type=click.Choice(["npy", "txt"]), default="npy")
+@click.option(
+    "-t", "--type", "kind", type=click.Choice(["npy", "bin", "msnpy", "pt", "txt"]), default="npy",
+    help="Of the files; npy or txt of an HDF5 dump.",
+)  # fmt: skip
 @click.option("-op", "--op_name", "name", help="Only this IR, NAME, or this record, NAME/SEQID.")
+@click.option("-f", "--format", "form", help="Convert tensors of CANN to this format, as NCHW.")
+@click.option("-s", "--shape", help="Shape in that format, as 1,3,224,224.")
+@click.option("-o", "--output_tensor", "output", type=click.IntRange(0), help="Only this output.")
+@click.option("-i", "--input_tensor", "input", type=click.IntRange(0), help="Only this input.")
+@click.option(
+    "-c", "--custom_script_path", "scripts",
+    help="Folder with format_convert/convert_<A>_to_<B>.py: conversions of your own, to be run.",
+)  # fmt: skip
 @click.option("-v", "--version", type=click.Choice(["2"]), default="2", help="As in the original.")
-def convert(dump: str, out: str, kind: str, name: str | None, version: str) -> int:
-    """Write tensors of a dump to npy or txt files, one each."""
+def convert(
+    dump: str,
+    out: str,
+    kind: str,
+    name: str | None,
+    form: str | None,
+    shape: str | None,
+    output: int | None,
+    input: int | None,
+    scripts: str | None,
+    version: str,
+) -> int:
+    """Write tensors of a dump to files, one each."""
+    from ir2tbe.sources import is_cann, paths_of
+
+    for option, value in {"-s": shape, "-o": output, "-i": input, "-c": scripts}.items():
+        if form is None and value is not None:
+            raise click.BadParameter("it takes effect only with -f", param_hint=option)
+    paths = paths_of(dump)
+    if len(paths) == 1 and not is_cann(paths[0]):
+        if form is not None:
+            raise click.BadParameter("only tensors in a CANN dump have one", param_hint="-f")
+        if kind not in ("npy", "txt"):
+            what = f"{kind!r} is not for an HDF5 dump, which becomes npy or txt"
+            raise click.BadParameter(what, param_hint="-t")
+        return _convert_hdf5(dump, out, kind, name)
+    if name is not None:
+        raise click.BadParameter("only an HDF5 dump has records", param_hint="-op")
+    return _convert_cann(paths, Path(out), _request(kind, form, shape, output, input, scripts))
+
+
+def _request(
+    kind: str,
+    form: str | None,
+    shape: str | None,
+    output: int | None,
+    input: int | None,
+    scripts: str | None,
+) -> Request:
+    """What the options of a conversion of CANN dumps ask for."""
+    from ir2tbe.convert import Request, import_torch
+    from ir2tbe.custom_formats import load
+    from ir2tbe.relayout import MOST_AXES, TARGETS
+
+    if output is not None and input is not None:
+        raise click.BadParameter("it goes not with -o", param_hint="-i")
+    customs = load(Path(scripts), form) if form is not None and scripts is not None else {}
+    if form is not None and form not in TARGETS and not customs:
+        what = f"{form!r} is none of {', '.join(TARGETS)}"
+        raise click.BadParameter(what, param_hint="-f")
+    sizes = shape.split(",") if shape is not None else []
+    if not all(n.isascii() and n.isdigit() and len(n) < 19 and int(n) for n in sizes):
+        raise click.BadParameter(f"{shape!r} is not like 1,3,224,224", param_hint="-s")
+    if len(sizes) > MOST_AXES:
+        raise click.BadParameter(f"it has more than {MOST_AXES} sizes", param_hint="-s")
+    if kind == "pt":
+        import_torch()  # once, before there are processes
+    side = "output" if output is not None else "input" if input is not None else None
+    index = output if output is not None else input or 0
+    return Request(kind, form, tuple(int(n) for n in sizes), side, index, customs)
+
+
+def _convert_cann(paths: list[Path], out: Path, request: Request) -> int:
+    from ir2tbe.sources import find
+
+    from ..converting import FAILED, convert_all, write_failed
+    from ..progress import with_progress, working
+
+    with working("looking for dumps"):
+        found = find(paths)
+    for path, why in found.passed:
+        say(f"passed over {printable(str(path))}: {why}")
+    if not found.files and not found.errors:
+        raise DumpError(
+            "there is no CANN dump file here",
+            ", ".join(map(str, paths)),
+            "their names are like Add.add_1.3.2.1673383728093446; of HDF5 dumps name one file",
+        )
+    size = sum(source.size for source in found.files)
+    say(f"{len(found.files)} dump files, {size} bytes")
+    for error in found.errors:
+        complain(str(error))
+    written, failed = 0, []
+    results = convert_all(found.files, out, request)
+    for result in with_progress(results, "converting", len(found.files)):
+        written += len(result.written)
+        for name, note in result.notes:
+            say(f"{printable(name)}: {note}")
+        for error in result.errors:
+            complain(str(error))
+        if result.errors:
+            failed.append(result.at)
+    say(f"{written} files written to {printable(str(out))}")
+    if failed and len(found.files) > 1:
+        write_failed(out, [found.files[at].path for at in sorted(failed)])
+        say(f"{len(failed)} dump files not whole, listed in {FAILED}")
+    return TROUBLE if failed or found.errors else 0
+
+
+def _convert_hdf5(dump: str, out: str, kind: str, name: str | None) -> int:
     from ..convert import WIDENED, check_sizes, estimate, is_widened, select, tensors_of
     from ..convert import convert as convert_all
     from ..origin import origin_of

@@ -62,6 +62,11 @@ class Made:
         self.sources = sources
 
     @property
+    def was_seen(self) -> bool:
+        """Whether its results were looked at, all elements of them."""
+        return self.exact and self.low is not None
+
+    @property
     def magnitude(self) -> float | None:
         """The largest absolute value; None where it is not known."""
         if self.low is None or not self.exact:

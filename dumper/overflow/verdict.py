@@ -109,7 +109,7 @@ class Judge:
         for key, place, tensor, made in look.inputs():
             if place in skipped or not is_looked_at(tensor):
                 continue
-            if made is not None and made.seqid and made.event is None and made.exact:
+            if made is not None and made.seqid and made.event is None and made.was_seen:
                 continue
             low, high = extent = extent_of(tensor)
             largest = LARGEST[tensor.dtype]
@@ -133,7 +133,7 @@ class Judge:
         storage = storage_of(tensor)
         name = None if storage is None else self._names.of_storage(storage._cdata, tensor)
         event.origin = name or key
-        event.producer = made.seqid or None  # of an op that was proven harmless, and was not
+        event.producer = made.seqid or None  # where nobody looked: proven, or left by `empty`
         made.holds(event, Root(event) if kind == PROPAGATED else None)
         self._say(event, look)
         return made

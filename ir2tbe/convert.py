@@ -1,0 +1,267 @@
+"""What one CANN dump file is taken apart into: names of files and what goes into each.
+
+Names are the original's, `<file>.<input|output>.<i>.npy` and the like; docs/convert.md lists them.
+Nothing is written here and no name is a path: `parts_of` hands out one part after the other, each
+with a function that writes it, so that no more than one tensor is in memory. npy and txt hold
+numpy's own dtypes, wider where CANN's has no counterpart; bin holds the bits as the dump has them;
+pt torch's dtypes, with torch imported only then.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import ml_dtypes
+import numpy as np
+
+from dumper.dtypes import BY_NAME
+from dumper.errors import DumpError
+
+from .cann.content import Blob, Dump, Tensor
+from .cann.file import read
+from .cann.formats import format_name
+from .cann.names import name_part
+from .cann.overflow import reports_of
+from .cann.types import DataType, encode
+from .custom_formats import CustomFormat
+from .relayout import MOST_AXES, keeps_padding, relayout
+from .text import write_text
+
+KINDS = ("npy", "bin", "msnpy", "pt", "txt")
+_SUFFIX = {"msnpy": "npy"}
+_CHUNK = 1 << 18
+"""Elements that are widened at once: they stay in the processor's cache."""
+
+_FIELDS = 5
+"""Of a file's name in which msnpy puts the network's name of the op; FFTS+ has more."""
+
+_L1 = 0
+_TORCH = {np.dtype(name): name for name in ("bfloat16", "float8_e5m2", "float8_e4m3fn")}
+_TORCH[np.dtype(ml_dtypes.float8_e8m0fnu)] = "float8_e8m0fnu"
+"""Names in torch of the dtypes that ml_dtypes has and numpy has not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is wanted of every file. kind: of KINDS. format: to convert to; None for tensors as they
+    lie. shape: of the result, in place of what the file says. side, index: this input or output
+    alone. customs: by the format they are from."""
+
+    kind: str = "npy"
+    format: str | None = None
+    shape: tuple[int, ...] = ()
+    side: str | None = None
+    index: int = 0
+    customs: Mapping[str, CustomFormat] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file to be written. size: bytes, of txt at most about. note: what is to be known of it;
+    '' if nothing."""
+
+    name: str
+    size: int
+    write: Callable[[BinaryIO], None]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """A tensor after its conversion. dtype: its name. code: None of a user's conversion, whose
+    result is no longer of the data type in the dump."""
+
+    array: np.ndarray
+    dtype: str
+    plain: np.dtype
+    kind: DataType | None
+
+
+def parts_of(path: Path, name: str, request: Request, opdebug: bool) -> Iterator[Part | DumpError]:
+    """Take a dump file apart, and yield what is wrong in the place of a part that cannot be had.
+
+    name: what the files are called after. opdebug: it is a report of overflows, which becomes json.
+    Raises DumpError for a file that is no dump.
+    """
+    if opdebug:
+        for i, report in enumerate(reports_of(path)):
+            text = json.dumps(report.as_json(), indent=4).encode()
+            yield Part(f"{name}.output.{i}.json", len(text), partial(_write_bytes, text))
+        return
+    dump = read(path)
+    if request.kind == "msnpy" and dump.op_name and name.count(".") == _FIELDS - 1:
+        op_type, _, rest = name.split(".", 2)
+        name = f"{op_type}.{name_part(dump.op_name.rpartition('/')[2])}.{rest}"
+    for title, tensor in _chosen(dump, request, path):
+        try:
+            yield _part(tensor, f"{name}.{title}", request)
+        except DumpError as error:
+            yield error
+    if request.format is None:
+        for i, blob in enumerate(dump.buffers):
+            title = "l1buffer" if blob.type == _L1 else "buffer"
+            yield _blob(f"{name}.{title}.{i}.bin", blob)
+        for i, blob in enumerate(dump.workspaces):
+            yield _blob(f"{name}.space.{i}.bin", blob)
+
+
+def _chosen(dump: Dump, request: Request, path: Path) -> list[tuple[str, Tensor]]:
+    sides = {"input": dump.inputs, "output": dump.outputs}
+    if request.side is None:
+        return [(f"{s}.{i}", tensor) for s in sides for i, tensor in enumerate(sides[s])]
+    tensors = sides[request.side]
+    if request.index >= len(tensors):
+        what = f"there is no {request.side} {request.index}; it has {len(tensors)}"
+        raise DumpError(what, path, f"-{request.side[0]} counts from 0")
+    return [(f"{request.side}.{request.index}", tensors[request.index])]
+
+
+def _blob(name: str, blob: Blob) -> Part:
+    return Part(name, blob.size, lambda file: file.write(blob.read().data))
+
+
+def _part(tensor: Tensor, stem: str, request: Request) -> Part:
+    suffix = _SUFFIX.get(request.kind, request.kind)
+    form = request.format or format_name(tensor.format)
+    if request.format is None and request.kind == "bin":  # as it lies, so it is not looked at
+        dims, kind = tensor.dims, tensor.kind
+        size = kind.nbytes(math.prod(dims))
+        name = f"{stem}.{_joined(dims, '_')}.{kind.name}.{form}.bin"
+        return Part(name, size, lambda file: file.write(tensor.read()[:size].data))
+    note = ""
+    if request.format is None:
+        values = _Values(tensor.values(), tensor.kind.name, tensor.kind.plain, tensor.kind)
+    else:
+        values, note = _converted(tensor, request)
+    dims = values.array.shape
+    if request.kind == "bin":
+        name = f"{stem}.{_joined(dims, '_')}.{values.dtype}.{form}.bin"
+    elif request.kind == "msnpy":
+        name = f"{stem}.{form}.npy"
+    elif request.format is not None:
+        name = f"{stem}.{_joined(dims, 'x')}.{suffix}"
+    else:
+        name = f"{stem}.{suffix}"
+    write, size = _WRITERS[suffix](values)
+    return Part(name, size, write, note)
+
+
+def _joined(dims: tuple[int, ...], between: str) -> str:
+    return between.join(map(str, dims)) or "1"
+
+
+def _converted(tensor: Tensor, request: Request) -> tuple[_Values, str]:
+    """The tensor in the format that is wanted, and what is to be known of that."""
+    kind, source = tensor.kind, format_name(tensor.format)
+    if len(shape := request.shape or tensor.original_shape) > MOST_AXES:
+        what = f"its original shape has {len(shape)} axes"
+        raise DumpError(
+            what, tensor.where, "the file is damaged: copy it again, or give a shape, -s"
+        )
+    groups = tensor.sub_format if tensor.sub_format >= 2 else 1
+    values = tensor.values()
+    if (custom := request.customs.get(source)) is not None and source != request.format:
+        array = custom(_widened(values, kind.plain), shape, groups)
+        return _Values(array, array.dtype.name, array.dtype, None), ""
+    try:
+        array = relayout(values, tensor.format, request.format, shape, groups)
+        padded = keeps_padding(tensor.format, request.format, shape)
+    except (ValueError, MemoryError) as error:
+        raise DumpError(
+            f"{source} of shape {list(values.shape)} cannot become {request.format} "
+            f"({error or 'there is not enough memory'})",
+            tensor.where,
+            f"choose tensors with -i or -o; -s gives a tiled one's shape in {request.format}",
+        ) from None
+    if request.shape and source == request.format and array.shape != request.shape:
+        what = f"it is in {source} already, with shape {list(array.shape)}"
+        raise DumpError(what, tensor.where, "leave out -s, or choose tensors with -i or -o")
+    note = "keeps the channels that pad: the file does not say how many there are, -s does"
+    return _Values(array, kind.name, kind.plain, kind), note if padded else ""
+
+
+def _widened(values: np.ndarray, plain: np.dtype) -> np.ndarray:
+    if values.dtype.itemsize == 1 and plain.itemsize > 1:  # a look-up is faster than a cast
+        with np.errstate(invalid="ignore"):  # numpy's word on NaN, which stays NaN
+            table = np.arange(256, dtype=np.uint8).view(values.dtype).astype(plain)
+        return table[values.view(np.uint8)]
+    with np.errstate(invalid="ignore"):
+        return values.astype(plain, copy=False)
+
+
+def _write_bytes(data: bytes, file: BinaryIO) -> None:
+    file.write(data)
+
+
+def _as_npy(values: _Values) -> tuple[Callable[[BinaryIO], None], int]:
+    array, plain = values.array, values.plain
+
+    def write(file: BinaryIO) -> None:
+        header = {"descr": np.lib.format.dtype_to_descr(plain), "fortran_order": False}
+        np.lib.format.write_array_header_1_0(file, {**header, "shape": array.shape})
+        flat = np.asarray(array, order="C").reshape(-1)
+        if flat.dtype == plain:
+            file.write(flat.data)
+            return
+        for at in range(0, flat.size, _CHUNK):
+            file.write(_widened(flat[at : at + _CHUNK], plain).data)
+
+    return write, 128 + array.size * plain.itemsize
+
+
+def _as_bin(values: _Values) -> tuple[Callable[[BinaryIO], None], int]:
+    array, kind = values.array, values.kind
+
+    def write(file: BinaryIO) -> None:
+        flat = np.asarray(array, order="C").reshape(-1)
+        if kind is not None and kind.bits != 8 * flat.itemsize:
+            file.write(encode(flat, kind))
+        else:
+            file.write(flat.view(np.uint8).data)
+
+    return write, array.nbytes if kind is None else kind.nbytes(array.size)
+
+
+def _as_text(values: _Values) -> tuple[Callable[[BinaryIO], None], int]:
+    name = values.dtype if values.dtype in BY_NAME else values.plain.name
+
+    def write(file: BinaryIO) -> None:
+        write_text(file, _widened(values.array, values.plain), values.array.shape, name)
+
+    return write, values.array.size * _TEXT_BYTES.get(values.plain.name, 50)
+
+
+_TEXT_BYTES = {"bool": 2, "int8": 5, "uint8": 4, "int16": 7, "int32": 12, "float32": 16}
+"""Of a number at most, where it is little."""
+
+
+def _as_torch(values: _Values) -> tuple[Callable[[BinaryIO], None], int]:
+    torch = import_torch()
+    native = getattr(torch, _TORCH.get(values.array.dtype, ""), None)
+    if native is None:
+        array = np.array(_widened(values.array, values.plain), order="C")
+        tensor = torch.from_numpy(array)
+    else:
+        bits = np.array(values.array.view(f"i{values.array.itemsize}"), order="C")
+        tensor = torch.from_numpy(bits).view(native)
+    return lambda file: torch.save(tensor, file), 2048 + tensor.nbytes
+
+
+_WRITERS = {"npy": _as_npy, "bin": _as_bin, "txt": _as_text, "pt": _as_torch}
+"""By suffix: a function that writes, and how many bytes."""
+
+
+def import_torch() -> object:
+    """torch, which pt files need. Raises DumpError where it is not installed."""
+    try:
+        import torch
+    except ImportError as error:
+        todo = "install torch, or choose another -t"
+        raise DumpError(f"pt files need torch ({error})", "-t pt", todo) from None
+    return torch
