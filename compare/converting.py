@@ -166,6 +166,7 @@ def convert_one(at: int, source: Source, out: Path, request: Request) -> Convert
                 result.renamed.append((place, name, part.name))
             if part.note:
                 result.notes.append((name, part.note))
+            del part  # or its tensor would stay until the next is there
     except DumpError as error:
         result.errors.append(error)
     except MemoryError:

@@ -175,6 +175,8 @@ def _this_thread(session: Session) -> Iterator[Tracker]:
     tracker = Tracker(session.names, session.trackers, session.modes)
     if session.choice.level != "op":
         tracker.on_leave = session.leaving
+    if session.watch is not None:
+        tracker.on_pass = session.end_pass
     # One thread, so one order of ops and one sequence of autograd node numbers.
     with (
         torch.autograd.set_multithreading_enabled(False),

@@ -274,9 +274,7 @@ class dumper:  # noqa: N801 - the original's name
         session, ranks = self._session, world_size()
         findings = self._findings = Findings(session, rank(), ranks)
         found = register()
-        self._watch = Watch(
-            self._names, findings.say, findings.change, findings.limited, found, rank()
-        )
+        self._watch = Watch(self._names, findings, found, rank())
         session.check(self._watch, findings, self.use_dump)
         if found is not None and ranks > 1:
             findings.limited("distributed")

@@ -79,6 +79,7 @@ class Tracker:
         self._peers.append(self)
         self.in_optimizer = False
         self.on_leave: Callable[[list[torch.Tensor]], None] | None = None  # of a call or module
+        self.on_pass: Callable[[], None] | None = None  # when the engine has run
         self._recomputing = 0
         self._engines = 0  # runs of autograd's engine that we are in
         self._modules: list[str] = []
@@ -199,6 +200,8 @@ class Tracker:
             self._close()
             self._engines -= 1
             self._api = api
+        if self.on_pass is not None and not self._engines:
+            self.on_pass()
 
     def region(self) -> Region:
         """Note where a checkpointed region begins."""

@@ -129,8 +129,17 @@ class Session:
         if self.watch is not None:
             self._checked(self.watch.after, call, call.look, result)
             call.look = None
-            if self.findings.error is not None:
-                raise RuntimeError(self.findings.take_error())
+            self._raise()
+
+    def end_pass(self) -> None:
+        """A run of autograd's engine has ended. Raises RuntimeError as `outputs` does."""
+        if self.watch is not None:
+            self._checked(self.watch.end_pass)
+            self._raise()
+
+    def _raise(self) -> None:
+        if self.findings.error is not None:
+            raise RuntimeError(self.findings.take_error())
 
     def _store_outputs(self, call: Call, result: Any) -> None:
         def write(recorder: Recorder) -> None:

@@ -28,7 +28,7 @@ from .cann.file import read
 from .cann.formats import format_name
 from .cann.names import name_part
 from .cann.overflow import reports_of
-from .cann.types import DataType, encode
+from .cann.types import DataType, decode, encode
 from .custom_formats import CustomFormat
 from .relayout import MOST_AXES, keeps_padding, relayout
 from .text import write_text
@@ -41,10 +41,16 @@ _CHUNK = 1 << 18
 _FIELDS = 5
 """Of a file's name in which msnpy puts the network's name of the op; FFTS+ has more."""
 
+_HEADER = 128
+"""Bytes of an npy's, of all but the longest shapes."""
+
 _L1 = 0
 _TORCH = {np.dtype(name): name for name in ("bfloat16", "float8_e5m2", "float8_e4m3fn")}
 _TORCH[np.dtype(ml_dtypes.float8_e8m0fnu)] = "float8_e8m0fnu"
 """Names in torch of the dtypes that ml_dtypes has and numpy has not."""
+
+
+_Write = Callable[[BinaryIO], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ class Part:
 
     name: str
     size: int
-    write: Callable[[BinaryIO], None]
+    write: _Write
     note: str = ""
 
 
@@ -134,6 +140,9 @@ def _part(tensor: Tensor, stem: str, request: Request) -> Part:
         size = kind.nbytes(math.prod(dims))
         name = f"{stem}.{_joined(dims, '_')}.{kind.name}.{form}.bin"
         return Part(name, size, lambda file: file.write(tensor.read()[:size].data))
+    if request.format is None and suffix == "npy":
+        kept = f".{form}" if request.kind == "msnpy" else ""
+        return Part(f"{stem}{kept}.npy", *_lying_as_npy(tensor))
     note = ""
     if request.format is None:
         values = _Values(tensor.values(), tensor.kind.name, tensor.kind.plain, tensor.kind)
@@ -148,8 +157,7 @@ def _part(tensor: Tensor, stem: str, request: Request) -> Part:
         name = f"{stem}.{_joined(dims, 'x')}.{suffix}"
     else:
         name = f"{stem}.{suffix}"
-    write, size = _WRITERS[suffix](values)
-    return Part(name, size, write, note)
+    return Part(name, *_WRITERS[suffix](values), note)
 
 
 def _joined(dims: tuple[int, ...], between: str) -> str:
@@ -199,23 +207,45 @@ def _write_bytes(data: bytes, file: BinaryIO) -> None:
     file.write(data)
 
 
-def _as_npy(values: _Values) -> tuple[Callable[[BinaryIO], None], int]:
+def _lying_as_npy(tensor: Tensor) -> tuple[int, _Write]:
+    """A tensor as it lies, which is read when it is written, and piece by piece."""
+    kind, dims = tensor.kind, tensor.dims
+    count = math.prod(dims)
+
+    def write(file: BinaryIO) -> None:
+        _write_header(file, dims, kind.plain)
+        data = tensor.read()[: kind.nbytes(count)] if count else np.empty(0, np.uint8)
+        if kind.values == kind.plain and kind.bits == 8 * kind.plain.itemsize and kind.plain != "?":
+            file.write(data.data)
+            return
+        step = kind.nbytes(_CHUNK)
+        for at in range(0, data.size, step):
+            done = at // step * _CHUNK
+            values = decode(data[at : at + step], kind, min(_CHUNK, count - done))
+            file.write(_widened(values, kind.plain).data)
+
+    return _HEADER + count * kind.plain.itemsize, write
+
+
+def _as_npy(values: _Values) -> tuple[int, _Write]:
     array, plain = values.array, values.plain
 
     def write(file: BinaryIO) -> None:
-        header = {"descr": np.lib.format.dtype_to_descr(plain), "fortran_order": False}
-        np.lib.format.write_array_header_1_0(file, {**header, "shape": array.shape})
+        _write_header(file, array.shape, plain)
         flat = np.asarray(array, order="C").reshape(-1)
-        if flat.dtype == plain:
-            file.write(flat.data)
-            return
         for at in range(0, flat.size, _CHUNK):
             file.write(_widened(flat[at : at + _CHUNK], plain).data)
 
-    return write, 128 + array.size * plain.itemsize
+    return _HEADER + array.size * plain.itemsize, write
 
 
-def _as_bin(values: _Values) -> tuple[Callable[[BinaryIO], None], int]:
+def _write_header(file: BinaryIO, dims: tuple[int, ...], dtype: np.dtype) -> None:
+    descr = np.lib.format.dtype_to_descr(dtype)
+    header = {"descr": descr, "fortran_order": False, "shape": dims}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+def _as_bin(values: _Values) -> tuple[int, _Write]:
     array, kind = values.array, values.kind
 
     def write(file: BinaryIO) -> None:
@@ -225,23 +255,23 @@ def _as_bin(values: _Values) -> tuple[Callable[[BinaryIO], None], int]:
         else:
             file.write(flat.view(np.uint8).data)
 
-    return write, array.nbytes if kind is None else kind.nbytes(array.size)
+    return array.nbytes if kind is None else kind.nbytes(array.size), write
 
 
-def _as_text(values: _Values) -> tuple[Callable[[BinaryIO], None], int]:
+def _as_text(values: _Values) -> tuple[int, _Write]:
     name = values.dtype if values.dtype in BY_NAME else values.plain.name
 
     def write(file: BinaryIO) -> None:
         write_text(file, _widened(values.array, values.plain), values.array.shape, name)
 
-    return write, values.array.size * _TEXT_BYTES.get(values.plain.name, 50)
+    return values.array.size * _TEXT_BYTES.get(values.plain.name, 50), write
 
 
 _TEXT_BYTES = {"bool": 2, "int8": 5, "uint8": 4, "int16": 7, "int32": 12, "float32": 16}
 """Of a number at most, where it is little."""
 
 
-def _as_torch(values: _Values) -> tuple[Callable[[BinaryIO], None], int]:
+def _as_torch(values: _Values) -> tuple[int, _Write]:
     torch = import_torch()
     native = getattr(torch, _TORCH.get(values.array.dtype, ""), None)
     if native is None:
@@ -250,11 +280,11 @@ def _as_torch(values: _Values) -> tuple[Callable[[BinaryIO], None], int]:
     else:
         bits = np.array(values.array.view(f"i{values.array.itemsize}"), order="C")
         tensor = torch.from_numpy(bits).view(native)
-    return lambda file: torch.save(tensor, file), 2048 + tensor.nbytes
+    return 2048 + tensor.nbytes, lambda file: torch.save(tensor, file)
 
 
 _WRITERS = {"npy": _as_npy, "bin": _as_bin, "txt": _as_text, "pt": _as_torch}
-"""By suffix: a function that writes, and how many bytes."""
+"""By suffix: how many bytes, and a function that writes them."""
 
 
 def import_torch() -> object:

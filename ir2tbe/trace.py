@@ -146,13 +146,14 @@ class _Text:
                 if self._more():
                     continue
                 raise self._early() from None
-            if end == len(self._window) and isinstance(value, (int, float)) and self._more():
+            rest = len(self._window) - end
+            if rest < len("e+0") and isinstance(value, (int, float)) and self._more():
                 continue  # a number may go on
             self._at = end
             return value
 
     def _more(self) -> bool:
-        """Read on, and forget what was passed; whether there was more."""
+        """Read on, and forget what was passed; whether there was more. Else nothing moves."""
         if self._ended:
             return False
         try:
@@ -169,8 +170,9 @@ class _Text:
         self._read += len(chunk)
         if self._read > LARGEST_TEXT:
             raise self._wrong(f"it is larger than {LARGEST_TEXT >> 30} GiB")
-        self._window, self._at = self._window[self._at :] + text, 0
-        return not self._ended or bool(text)
+        if text:
+            self._window, self._at = self._window[self._at :] + text, 0
+        return bool(text) or not self._ended
 
     def _wrong(self, what: str) -> DumpError:
         return DumpError(

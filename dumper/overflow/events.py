@@ -7,6 +7,7 @@ further line with the same number. No torch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
@@ -100,8 +101,12 @@ class Overflow:
 
     @property
     def fault(self) -> bool:
-        """Whether it begins here and no loss scaler took care of it."""
-        return self.begins and not self.skipped
+        """Whether it begins here and no loss scaler took care of it.
+
+        None can where the number is infinite or NaN in exact arithmetic, at any scale.
+        """
+        helps = self.value is None or math.isfinite(self.value)
+        return self.begins and not (self.skipped and helps)
 
 
 def facts_of(event: Overflow) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def elements(
     """`element` at several places of one result. An op that is run whole runs once for all."""
     # DisableTorchFunction hides it from modes over functions, the other one from modes over ops.
     with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.no_grad():
-        why = _refused(op, values)
+        why = refused(op, values)
         if why is not None:
             return [Exact(None, {}, why)] * len(indices)
         return list(_Call(op, values, result, output).at(indices))
@@ -90,8 +90,8 @@ class _Unknown(Exception):
     """The value is not known; the text says why."""
 
 
-def _refused(op: Op, values: list[Any]) -> str | None:
-    """Why a call cannot be run again; None where it can."""
+def refused(op: Op, values: list[Any]) -> str | None:
+    """Why a call cannot, or must not, be run again; None where it can."""
     if op.func.namespace != "aten":
         return f"{op.func.namespace} ops are not run again: what else they do is not known"
     if draws(op, values) or any(isinstance(value, torch.Generator) for value in values):

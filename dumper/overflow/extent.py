@@ -29,10 +29,10 @@ PARTS = {
 }
 """Complex dtypes, and that of their parts."""
 
-_REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 LARGEST: dict[torch.dtype, float] = {
-    dtype: torch.finfo(PARTS.get(dtype, dtype)).max for dtype in (*_REAL, *NARROW, *PARTS)
+    dtype: torch.finfo(PARTS.get(dtype, dtype)).max for dtype in (*REAL, *NARROW, *PARTS)
 }
 """The largest number of each dtype that is looked at."""
 
@@ -46,7 +46,7 @@ def is_looked_at(tensor: torch.Tensor) -> bool:
 
 def extent_of(tensor: torch.Tensor) -> Extent:
     """(smallest, largest) element; both NaN if one is. Waits for the device."""
-    if tensor.dtype not in _REAL or tensor.is_neg():
+    if tensor.dtype not in REAL or tensor.is_neg():
         tensor = _plain(tensor)
     low, high = torch.aminmax(tensor)
     found = low.item(), high.item()

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from ..errors import warn
+from ..record import Call, tensors_in
 from ..scopes import BACKWARD, RECOMPUTE
-from .events import Overflow, facts_of
+from .events import INTENDED, PROPAGATED, Overflow, facts_of
 from .seen import Look
 
 if TYPE_CHECKING:
@@ -50,6 +53,40 @@ _LIMITS = {
 }
 
 
+class _Wait(NamedTuple):
+    """Until when an event is held back. covers: (its call, a later one) that one is still in it."""
+
+    covers: Callable[[Call, Call], bool]
+
+
+_CALLS = 256
+
+_NODE = _Wait(lambda call, later: (later.node, later.scope) == (call.node, call.scope))
+"""Autograd's own formulas divide by 0 and mask what comes of it: until its node has run."""
+
+_GRADIENT = _Wait(lambda call, later: later.seqid - call.seqid <= _CALLS)
+"""log(0) of what needs no gradient often becomes an integer (a bucket): so many calls."""
+
+
+class _Held(NamedTuple):
+    event: Overflow
+    look: Look
+    waits: _Wait
+
+
+def _waits(event: Overflow, look: Look) -> _Wait | None:
+    if not event.begins or look.made.root is None:
+        return None
+    if look.call.node is not None and event.phase == BACKWARD:
+        return _NODE
+    infinite = event.value is not None and math.isinf(event.value)
+    return _GRADIENT if infinite and not _needs_gradient(look) else None
+
+
+def _needs_gradient(look: Look) -> bool:
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors_in(look.given))
+
+
 class Findings:
     """The events of one run. rank: of this process, world: how many there are."""
 
@@ -60,6 +97,7 @@ class Findings:
         self._numbers: dict[int, int] = {}
         self._lines: list[str] = []
         self._warned: set[str] = set()
+        self.held: list[_Held] = []  # events of which is not known yet whether they are faults
         self.error: str | None = None  # what anomaly detection is to raise
 
     def say(self, event: Overflow, look: Look) -> None:
@@ -67,17 +105,48 @@ class Findings:
         call = look.call
         if not self._session.choice.takes(call.op.ir, call.phase, call.scope.module):
             return
-        told = event.begins or event.bits
         if len(self.events) < MOST:
             self._numbers[id(event)] = len(self.events)
             self.events.append(event)
             self.change(event)
         else:
             self.limited("many")
-        if not told:
+        waits = _waits(event, look)
+        if waits is not None:
+            look.hold()
+            self.held.append(_Held(event, look, waits))
             return
+        root = look.made.root
+        if event.kind == PROPAGATED and self.held and _needs_gradient(look):
+            for one in [one for one in self.held if one.look.made.root is root]:
+                self._release(one)
+        if event.begins or event.bits:
+            self._announce(event, look)
+
+    def passing(self, call: Call | None) -> None:
+        """Another call is to be looked at; None: a pass or the step ends. What was held back for
+        what its own node, or what reads no gradient, would make of it is settled."""
+        for one in list(self.held):
+            root = one.look.made.root
+            if call is None or not one.waits.covers(one.look.call, call):
+                self._release(one)
+            elif not root.live and one.waits is _GRADIENT:
+                self._release(one)
+
+    def _release(self, held: _Held) -> None:
+        self.held.remove(held)
+        root = held.look.made.root
+        if root is not None and root.ended and not root.live:
+            for event in root.events:  # made and masked by the same piece of a program
+                event.kind = INTENDED
+                self.change(event)
+        else:
+            self._announce(held.event, held.look)
+
+    def _announce(self, event: Overflow, look: Look) -> None:
         self._print(event)
         self._session.overflowed(look, self.take_lines())
+        call = look.call
         anomaly = torch.is_anomaly_enabled() and event.phase in (BACKWARD, RECOMPUTE)
         if anomaly and call.node is not None and event.begins:
             self.error = f"Function '{call.node}' has overflow."

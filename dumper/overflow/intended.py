@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..ops import Op
-from .extent import LARGEST
+from .extent import LARGEST, REAL
 
 _PLACES = frozenset(
     "fill full full_like new_full masked_fill where scalar_tensor constant_pad_nd index_fill "
@@ -25,19 +25,25 @@ _PLACES = frozenset(
 def asked_for(op: Op, values: list[Any], stored: float | None, dtype: torch.dtype) -> bool:
     """Whether a call's own arguments name the number `stored`, infinite or a dtype's largest.
 
-    A number beyond the dtype names its infinity.
+    Where an op puts a number in place, one beyond the dtype names its infinity; where it computes
+    with one (`mask * -inf`), only infinity does, and the largest number of a dtype.
     """
-    if stored is None or op.base not in _PLACES:
+    if stored is None:
         return False
-    return any(_names(value, stored, LARGEST[dtype]) for value in values)
+    least = LARGEST[dtype] if op.base in _PLACES else math.inf
+    return any(_names(value, stored, least) for value in values)
 
 
-def _names(value: Any, stored: float, largest: float) -> bool:
+def _names(value: Any, stored: float, least: float) -> bool:
     if not isinstance(value, float | int) or isinstance(value, bool):
         return False
     if math.isnan(stored):
         return value != value
-    return abs(value) >= largest and math.copysign(1, value) == math.copysign(1, stored)
+    named = abs(value) >= least or abs(value) in _LIMITS
+    return named and math.copysign(1, value) == math.copysign(1, stored)
+
+
+_LIMITS = frozenset(torch.finfo(dtype).max for dtype in REAL)
 
 
 def is_mask(low: float, high: float, largest: float) -> bool:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 
 from .extent import largest_of
-from .seen import Look, held, saved
+from .seen import Look
 
 _BATCH = 64  # calls that are looked at together
 _BATCH_BYTES = 1 << 28
@@ -63,7 +63,7 @@ class Pending:
 
     def add(self, look: Look) -> None:
         """A call is to be looked at."""
-        look.result, look.results = held([look.result, look.results])
+        look.hold()
         self._waiting.append(look)
         size = _bytes(look)
         self._bytes += size
@@ -78,8 +78,7 @@ class Pending:
             return
         tensors = list(tensors)
         for look in (*(look for batch in self._sent for look in batch.looks), *self._waiting):
-            given, after = saved([look.given, [look.result, look.after, *look.results]], tensors)
-            look.given, (look.result, look.after, *look.results) = given, after
+            look.keep(tensors)
 
     def finish(self) -> None:
         """Wait for all that is held."""

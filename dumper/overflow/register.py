@@ -25,7 +25,11 @@ def register() -> Register | None:
     """The register of this process's npu; None where there is none, or it is not used (INF_NAN)."""
     if not (hasattr(torch, "npu") and torch.npu.is_available()):
         return None
-    return None if torch.npu.utils.is_support_inf_nan() else Register()
+    if torch.npu.utils.is_support_inf_nan():
+        return None
+    found = Register()
+    found.read()  # what was there before the context is the program's
+    return found
 
 
 class Register:

@@ -19,16 +19,17 @@ from .events import Overflow
 class Root:
     """Where an overflow begins, and how far it still flows.
 
-    live: values that hold it and that no later op of the same forward pass has taken up. ended: a
-    mask stopped it somewhere.
+    live: values that hold it and that no later op of the same pass has taken up. ended: a mask
+    stopped it somewhere. events: all that came of it.
     """
 
-    __slots__ = ("event", "live", "ended")
+    __slots__ = ("event", "live", "ended", "events")
 
     def __init__(self, event: Overflow) -> None:
         self.event = event
         self.live = 0
         self.ended = False
+        self.events = [event]
 
     @property
     def contained(self) -> bool:
@@ -140,6 +141,21 @@ class Look:
         """What was not known when the op ran: whether an operand holds an overflow."""
         self.has_overflow = any(one is not None and one.event is not None for one in self.sources)
 
+    def hold(self) -> None:
+        """It will be needed later: keep other tensors of the same memory.
+
+        torch sees whether a tensor is anybody else's too, and then copies it or makes it a view.
+        """
+        self.given, self.result, self.after, self.results = _each(
+            [self.given, self.result, self.after, self.results], torch.Tensor.detach, {}
+        )
+
+    def keep(self, written: Iterable[torch.Tensor]) -> None:
+        """These are about to be overwritten: keep what is in them."""
+        self.given, (self.result, self.after, *self.results) = saved(
+            [self.given, [self.result, self.after, *self.results]], written
+        )
+
     def inputs(self) -> Iterator[tuple[str, int, torch.Tensor, Made | None]]:
         """(name, place among the arguments, tensor, what made it) of each tensor given."""
         sources = iter(self.sources)
@@ -208,14 +224,6 @@ def saved(values: list[Any], lost: Iterable[torch.Tensor]) -> list[Any]:
         return tensor if storage is None or storage._cdata not in memory else tensor.clone()
 
     return _each(values, kept, {})
-
-
-def held(value: Any) -> Any:
-    """A call's results as they may be held on to: other tensors of the same memory.
-
-    torch sees whether a result is anybody else's too, and then makes it a view.
-    """
-    return _each(value, torch.Tensor.detach, {})
 
 
 def _each(

@@ -20,8 +20,11 @@ from .looks import first
 from .seen import Look, results_of
 from .trial import REFUSALS
 
-_CANDIDATES = 64
-"""Elements at the dtype's largest number of which is asked whether they should be larger."""
+_CANDIDATES, _CHEAP = 64, 4096
+"""Elements at the dtype's largest number of which is asked whether they should be larger; of ops
+that take them one by one."""
+
+_INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
 
 class Teller:
@@ -85,13 +88,15 @@ class Teller:
                 return event
         tensors = list(results_of(look.call.op, look.result, look.after))
         for key, tensor in tensors:
-            if not tensor.is_floating_point() and (event := self._wrapped(look, key, tensor)):
+            if tensor.dtype in _INTEGERS and (event := self._wrapped(look, key, tensor)):
                 return event
         key, tensor = tensors[0] if tensors else ("result", torch.empty(0))
         return self.event(look, SATURATED, key, tensor)
 
     def _wrapped(self, look: Look, key: str, tensor: torch.Tensor) -> Overflow | None:
         """The first integer that is not what it should be: it wrapped around."""
+        if exact.refused(look.call.op, look.given) is not None:
+            return None  # a call that must not be repeated
         wide = [_in_float64(value) for value in look.given]
         try:
             again = dict(results_of(look.call.op, look.call.op.call(wide), wide))
@@ -108,21 +113,28 @@ class Teller:
     def _among(
         self, look: Look, key: str, tensor: torch.Tensor, where: torch.Tensor
     ) -> Overflow | None:
-        places = where.nonzero()[:_CANDIDATES].tolist()
+        op = look.call.op
+        one_by_one = torch.Tag.pointwise in op.func.tags or op.base in ("copy", "_to_copy")
+        places = where.nonzero()[: _CHEAP if one_by_one else _CANDIDATES].tolist()
         if not places:
             return None
-        found = exact.elements(
-            look.call.op, look.given, look.result, key, [tuple(place) for place in places]
-        )
+        places = [tuple(place) for place in places]
+        found = exact.elements(op, look.given, look.result, key, places)
         limit = FORMATS[dtype_name(PARTS.get(tensor.dtype, tensor.dtype))].overflows_from
-        for place, one in zip(places, found, strict=True):
-            if one.value is not None and not abs(one.value) < limit:
-                event = self.event(look, SATURATED, key, tensor)
-                event.index, event.value, event.inputs = tuple(place), one.value, one.inputs
-                event.stored = float(tensor[tuple(place)].item())
-                event.count = int(where.sum())
-                return event
-        return None
+        over = [
+            (place, one)
+            for place, one in zip(places, found, strict=True)
+            if one.value is not None and not abs(one.value) < limit
+        ]
+        if not over:
+            return None
+        place, one = over[0]
+        event = self.event(look, SATURATED, key, tensor)
+        event.index, event.value, event.inputs = place, one.value, one.inputs
+        event.stored = float(tensor[place].item())
+        at_limit = int(where.sum())
+        event.count = len(over) if at_limit == len(places) else at_limit
+        return event
 
 
 def _in_float64(value: Any) -> Any:

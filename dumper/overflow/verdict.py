@@ -9,7 +9,8 @@ again in backward, which begins there anew.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ import torch
 from ..names import Names
 from ..scopes import BACKWARD, FORWARD, OPTIMIZER, RECOMPUTE
 from ..tensors import storage_of
-from .events import CREATED, INTENDED, MASKED, PROPAGATED, Overflow
+from .events import CREATED, INTENDED, MASKED, PROPAGATED, Operand, Overflow
 from .extent import LARGEST, NARROW, extent_of, is_looked_at
 from .intended import asked_for, is_mask
 from .log import Log
@@ -34,6 +35,17 @@ _SELECTS = frozenset(
 """Ops that leave elements out by their place: those that overflowed are not masked by it."""
 
 
+_BY_DESIGN = {
+    "aten::_ctc_loss": ("result1",),
+    "aten::_cudnn_ctc_loss": ("result1",),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": ("logsumexp",),
+    "aten::_scaled_dot_product_flash_attention": ("logsumexp",),
+    "aten::_scaled_dot_product_efficient_attention": ("log_sumexp",),
+    "aten::_scaled_dot_product_cudnn_attention": ("logsumexp",),
+}
+"""Results that are -infinity where nothing is summed: logarithms kept for the op's own backward."""
+
+
 class _Input(NamedTuple):
     """An operand that holds infinity, NaN or, where that means one, the dtype's largest number."""
 
@@ -43,6 +55,7 @@ class _Input(NamedTuple):
     extent: tuple[float, float]
 
 
+NOWHERE: Mapping[str, torch.Tensor] = MappingProxyType({})
 Say = Callable[[Overflow, Look], None]
 
 
@@ -73,10 +86,12 @@ class Judge:
     def settle(self, look: Look) -> None:
         """Say what a call is whose results, operands or status register show an overflow."""
         taken = self._taken(look)
+        hidden = _BY_DESIGN.get(look.call.op.qualified, ())
         shown = [
             (key, tensor)
             for (key, tensor), (low, high) in zip(look.results, look.ranges, strict=False)
             if not (-LARGEST[tensor.dtype] < low and high < LARGEST[tensor.dtype])
+            and not (key in hidden and low == -math.inf)
         ]
         if not look.bits and (not shown or self._is_masked(look, shown, taken)):
             self._ends(look, taken)
@@ -91,14 +106,14 @@ class Judge:
         if begins and look.call.op.arrives_later:
             self._arrived(look, shown)
         elif begins:
-            self._begins(look, shown, still)
+            self._begins(look, shown, taken, still)
         elif all(one.made.event.kind == INTENDED for one in taken):
             if _is_infinity_only(shown, taken):
                 look.made.holds(taken[0].made.event, None)
             else:
-                self._begins(look, shown, {})
+                self._begins(look, shown)
         elif look.call.phase in (BACKWARD, RECOMPUTE) and all(map(_is_contained, taken)):
-            self._begins(look, shown, {}, taken[0].made)
+            self._begins(look, shown, before=taken[0].made)
         else:
             self._goes_on(look, shown, taken)
 
@@ -117,7 +132,7 @@ class Judge:
             if not bad and -largest < low and high < largest:
                 continue
             if made is None or made.event is None:
-                mask = is_mask(low, high, largest)
+                mask = is_mask(low, high, largest) or (tensor.numel() == 1 and abs(low) == math.inf)
                 if not bad and not mask:
                     continue  # a large number that nobody made an infinity of
                 made = self._from_outside(look, key, tensor, INTENDED if mask else PROPAGATED)
@@ -152,13 +167,19 @@ class Judge:
         held = [one for one in held if not all(map(math.isfinite, one.extent))]
         if look.call.phase in (BACKWARD, RECOMPUTE):  # what forward saved flows nowhere here
             held = [one for one in held if one.made.root.event.phase != FORWARD]
-        if not held or not look.results or look.call.op.qualified in _SELECTS:
+        if not held or look.call.op.qualified in _SELECTS:
+            return
+        if not look.results:  # what is made of it has no infinity, and no gradient
+            for one in held:
+                self._take_up(look, one.made)
+                one.made.root.ended = True
             return
         event = self._teller.event(look, MASKED, *look.results[0])
         event.producer = held[0].made.seqid or None
         for one in held:
             root = one.made.root
             root.ended = True
+            root.events.append(event)
             self._take_up(look, one.made)
             if root.contained and root.event.masked_by is None:
                 root.event.masked_by = event.seqid
@@ -173,7 +194,10 @@ class Judge:
         event.origin = source.made.event.origin
         event.bits = look.bits
         self._teller.explain(event, look)
-        look.made.holds(event, source.made.root)
+        root = source.made.root
+        look.made.holds(event, root)
+        if root is not None:
+            root.events.append(event)
         for one in taken:
             self._take_up(look, one.made)
         self._say(event, look)
@@ -187,14 +211,22 @@ class Judge:
         self._say(event, look)
 
     def _take_up(self, look: Look, made: Made) -> None:
-        if look.call.phase in (FORWARD, OPTIMIZER):
+        root = made.root
+        if look.call.phase in (FORWARD, OPTIMIZER) or (
+            root is not None and root.event.phase == look.call.phase
+        ):
             made.take_up()
 
     def _begins(
-        self, look: Look, shown: list, still: dict[str, torch.Tensor], before: Made | None = None
+        self,
+        look: Look,
+        shown: list,
+        taken: Sequence[_Input] = (),
+        still: Mapping[str, torch.Tensor] = NOWHERE,
+        before: Made | None = None,
     ) -> None:
-        """An overflow begins here. still: where, if operands hold one too. before: an earlier one
-        that had been masked and is used again."""
+        """An overflow begins here. taken, still: the operands that hold one too, and where it
+        begins all the same. before: an earlier one that had been masked and is used again."""
         infinite, full = [], []
         for key, tensor in shown:
             mask = still.get(key)
@@ -211,6 +243,9 @@ class Judge:
         if infinite:
             event = self._teller.event(look, CREATED, *infinite[0])
             event.value = self._teller.explain(event, look)
+            if taken and any(map(_is_unsound, event.inputs.values())):
+                self._goes_on(look, shown, taken)  # what this very element is made of had it
+                return
         else:
             event = self._teller.saturated(look, full)
             if event is None:
@@ -224,6 +259,11 @@ class Judge:
         self._say(event, look)
 
 
+def _is_unsound(operand: Operand) -> bool:
+    values = (*operand.values, operand.low, operand.high)
+    return not all(map(math.isfinite, values))
+
+
 def _is_contained(one: _Input) -> bool:
     root = one.made.root
     return root is not None and root.contained and root.event.phase == FORWARD
@@ -231,6 +271,8 @@ def _is_contained(one: _Input) -> bool:
 
 def _is_infinity_only(shown: list, taken: list[_Input]) -> bool:
     """Whether results hold no NaN, and infinity of no sign that the masks have not."""
+    if any(one.extent[0] != one.extent[0] for one in taken):
+        return True  # a NaN that was asked for is all that can come of it
     low = min(one.extent[0] for one in taken)
     high = max(one.extent[1] for one in taken)
     for _, tensor in shown:

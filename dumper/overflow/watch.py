@@ -15,7 +15,7 @@ doubt, nothing is proven.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from ..tensors import storage_of
 from ..values import StoredValues
 from .events import Overflow
 from .extent import LARGEST, Extent, extent_of, extents_of, is_looked_at
+from .findings import Findings
 from .intervals import RULES, Interval, bound, is_safe
 from .log import Log
 from .pending import Pending, is_immediate, may_wait
@@ -36,7 +37,7 @@ from .register import CLEARER, READERS, Register
 from .samples import Samples
 from .scaler import Scaler
 from .scales import LossScale, loss_scale
-from .seen import Look, Made, dense, results_of, saved
+from .seen import Look, Made, dense, results_of, saved, unread
 from .vanished import LOSING, vanished
 from .verdict import Judge
 
@@ -44,32 +45,29 @@ from .verdict import Judge
 class Watch:
     """The checker of one run.
 
-    names: of parameters. say: is told of each event with its call, change: of what becomes known
-    of one later, limited: of what makes the answer less than sure (`findings`). register: of a
-    saturating npu, or None. rank: of this process.
+    names: of parameters. findings: is told of each event. register: of a saturating npu, or None.
+    rank: of this process.
     """
 
     def __init__(
         self,
         names: Names,
-        say: Callable[[Overflow, Look], None],
-        change: Callable[[Overflow], None],
-        limited: Callable[[str], None],
+        findings: Findings,
         register: Register | None = None,
         rank: int = 0,
     ) -> None:
         self._register = register
-        self._limited = limited
+        self._findings = findings
         self._values = StoredValues()
         self._log = Log()
         self._samples = Samples()
-        self._scaler = Scaler(change)
+        self._scaler = Scaler(findings.change)
 
         def found(event: Overflow, look: Look) -> None:
             self._scaler.note(event)
-            say(event, look)
+            findings.say(event, look)
 
-        self._judge = Judge(self._log, names, register, found, change, self._outside, rank)
+        self._judge = Judge(self._log, names, register, found, findings.change, self._outside, rank)
         self._pending = Pending(self._settle)
 
     @property
@@ -80,15 +78,21 @@ class Watch:
     def new_step(self) -> None:
         """Another step begins: ranges and events of loss scaling are its own."""
         self._pending.finish()
+        self._findings.passing(None)
         self._scaler.new_step()
         self._samples.clear()
 
     def finish(self) -> None:
         """The context ends: what is still being computed is waited for."""
         self._pending.finish()
+        self._findings.passing(None)
         self._scaler.end_step()
         if self._register is not None:
             self._register.put_back()
+
+    def end_pass(self) -> None:
+        """A run of autograd's engine has ended."""
+        self._findings.passing(None)
 
     def forget(self) -> None:
         """Ops went unseen: what storages hold is not known any more."""
@@ -101,7 +105,7 @@ class Watch:
         found = [(name, tensor) for name, tensor in found if is_looked_at(tensor)]
         memories = {storage_of(tensor)._cdata for _, tensor in found}
         if len(memories) < len(found):
-            self._limited("combined")
+            self._findings.limited("combined")
         extents = [self._extent_as_made(tensor) for _, tensor in found]
         unknown = [place for place, extent in enumerate(extents) if extent is None]
         looked = self._extents([found[place][1] for place in unknown])
@@ -157,6 +161,7 @@ class Watch:
         self._wrote(look, result)
         if self._scaler.is_its(op):
             self._scaler.saw(look)
+            self._hand_on(look)
             return
         if op.arrives_later and not op.waits(call.values):
             return  # it is not there yet
@@ -182,16 +187,25 @@ class Watch:
         look.ranges = [extent_of(tensor) for _, tensor in look.results]
         self._settle(look)
 
+    def _hand_on(self, look: Look) -> None:
+        """A loss scaler divided the gradients: what they hold is what they held."""
+        for source in look.sources:
+            if source is not None and source.event is not None:
+                look.made.event, look.made.root = source.event, source.root
+
     def _look(self, call: Call) -> Look:
         """A call as it is seen, and what made the values it is given."""
         sources, seqids, overflowed = [], [], False
         carries = call.phase == BACKWARD and call.node is None  # the loss's own gradient
-        for value in call.values:
+        skipped = unread(call.op)
+        for place, value in enumerate(call.values):
             for tensor in dense(value):
                 storage = self._values.of(tensor)
                 made = None if storage is None else storage.maker
+                if made is not None and storage.volatile and made.event is None:
+                    made = None  # numpy may have written since
                 sources.append(made)
-                if made is not None:
+                if made is not None and place not in skipped:
                     seqids.append(made.seqid)
                     overflowed = overflowed or made.event is not None
                     carries = carries or made.carries
@@ -203,6 +217,8 @@ class Watch:
 
     def _settle(self, look: Look) -> None:
         """The extents of a call's results are there."""
+        if self._findings.held:
+            self._findings.passing(look.call)
         made, harmless = look.made, not (look.bits or look.has_overflow)
         for (key, tensor), extent in zip(look.results, look.ranges, strict=True):
             largest = LARGEST[tensor.dtype]
@@ -222,6 +238,8 @@ class Watch:
         op, values = look.call.op, look.call.values
         written = [t for place in op.written for t in dense(values[place])]
         self._pending.about_to_write(written)
+        for one in self._findings.held:
+            one.look.keep(written)
         if not self._prove(look, written):
             look.given = saved(values, written)
 
@@ -247,14 +265,19 @@ class Watch:
         storages = [self._values.of(tensor) for tensor in tensors]
         found = [storage.maker for storage in storages]
         # From before the context: the parameters, when the optimizer first meets them.
-        unknown = [place for place, made in enumerate(found) if made is None]
+        # And what numpy may have written since.
+        unknown = [
+            place
+            for place, (made, storage) in enumerate(zip(found, storages, strict=True))
+            if made is None or storage.volatile
+        ]
         extents = self._extents([tensors[place] for place in unknown])
         for place, extent in zip(unknown, extents, strict=True):
             made = found[place] = Made(0, "", ())
             made.widen(*extent)
             if _covers(tensors[place], storages[place].nbytes):
                 storages[place].maker = made
-        if any(made.low is None or made.event is not None for made in found):
+        if any(made.low is None or made.event or made.low != made.low for made in found):
             return None
         low = min((made.low for made in found), default=math.nan)
         high = max((made.high for made in found), default=math.nan)
@@ -294,7 +317,7 @@ class Watch:
 
     def _before_register(self, op: Op) -> None:
         if op.qualified in READERS:
-            self._limited("reader")
+            self._findings.limited("reader")
             self._register.before_reader()
         else:
             self._register.clear()

@@ -1,0 +1,145 @@
+"""convert on damaged CANN files, seeded, and on what ends while it works: one message, and nothing
+half or elsewhere. `python tests/test_ir2tbe_convert_fuzz.py 5000` runs more of them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_ir2tbe_cann_fuzz import damaged, make_seeds
+
+from compare import converting
+from compare.converting import convert_all
+from dumper.errors import DumpError
+from ir2tbe.cann.content import Dump, tensor_of
+from ir2tbe.cann.file import write
+from ir2tbe.cann.types import BY_NAME
+from ir2tbe.convert import KINDS, Request
+from ir2tbe.relayout import TARGETS
+from ir2tbe.sources import find
+from npu_core.formats import to_storage
+
+STAMP = 1673383728093446
+SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "msaccucmp.py"
+KINDS_TRIED = [kind for kind in KINDS if kind != "pt"]
+
+
+def tiled_seeds(folder: Path) -> list[tuple[str, bytes]]:
+    """Sound files whose tensors are in each tiled format, with groups."""
+    image = np.arange(4 * 3 * 2 * 2, dtype="f2").reshape(4, 3, 2, 2)
+    found = []
+    for name in ("NC1HWC0", "FRACTAL_Z", "FRACTAL_NZ"):
+        groups = 2 if name == "FRACTAL_Z" else 1
+        stored = to_storage(image, name, groups)
+        tensor = tensor_of(stored, BY_NAME["float16"], name, image.shape)
+        path = folder / "seed"
+        write(path, Dump((replace(tensor, sub_format=groups),), (tensor,), op_name="a/b"))
+        found.append((f"Conv2D.a.3.2.{STAMP}", path.read_bytes()))
+        path.unlink()
+    return found
+
+
+def check(number: int, seeds: list[tuple[str, bytes]], folder: Path) -> bool:
+    """Convert damaged file `number`; whether it was refused. Any other exception is a fault."""
+    draw = random.Random(number)
+    name, data = draw.choice(seeds)
+    target = draw.choice([None, *TARGETS])
+    request = Request(draw.choice(KINDS_TRIED), target)
+    (folder / "dump").mkdir()
+    (folder / "dump" / name).write_bytes(damaged(draw, data, draw.choice(seeds)[1]))
+    results = list(convert_all(find([folder / "dump"]).files, folder / "out", request))
+    errors = [error for result in results for error in result.errors]
+    assert all(isinstance(error, DumpError) and "\n  where: " in str(error) for error in errors)
+    assert sorted(os.listdir(folder)) == ["dump", "out"]
+    written = {name for result in results for name in result.written}
+    there = {path.name for path in (folder / "out").iterdir()}
+    assert there == written or there == written | {"mapping.csv"}
+    return bool(errors)
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    seeds = make_seeds(tmp_path) + 6 * tiled_seeds(tmp_path)
+    refused = 0
+    for number in range(400):
+        with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
+            refused += check(number, seeds, Path(folder))
+    assert 100 < refused < 400  # some are refused, and some are what they were or near it
+
+
+def many(folder: Path, count: int, size: int) -> Path:
+    folder.mkdir()
+    tensor = tensor_of(np.ones(size, "f2"), BY_NAME["float16"])
+    for i in range(count):
+        write(folder / f"Add.a.{i}.2.{STAMP}", Dump((tensor,)))
+    return folder
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_leaves_no_partial_file(tmp_path: Path, number: int) -> None:
+    dump = many(tmp_path / "dump", 60, 1 << 20)
+    command = [sys.executable, SCRIPT, "convert", "-d", dump, "-out", tmp_path / "out", "-t", "txt"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "out").exists() or not os.listdir(tmp_path / "out"):
+        time.sleep(0.01)
+        assert process.poll() is None
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2 and "interrupted" in errors
+    assert all(name.endswith(".txt") for name in os.listdir(tmp_path / "out"))
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor has one process")
+def test_a_process_that_is_killed_costs_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dump, parent = many(tmp_path / "dump", 80, 4), os.getpid()
+    convert_one = converting.convert_one
+
+    def dying(at: int, *rest: object) -> converting.Converted:
+        if at == 40:
+            assert os.getpid() != parent
+            os.kill(os.getpid(), signal.SIGKILL)
+        return convert_one(at, *rest)
+
+    monkeypatch.setattr(converting, "convert_one", dying)
+    sources = find([dump]).files
+    results = list(convert_all(sources, tmp_path / "out", Request()))
+    assert sorted(result.at for result in results) == list(range(80))
+    (failed,) = [result for result in results if result.errors]
+    assert failed.at == 40 and "SIGKILL" in str(failed.errors[0])
+    assert len(os.listdir(tmp_path / "out")) == 79
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor has one process")
+def test_a_fault_in_a_process_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(at: int, *rest: object) -> converting.Converted:
+        raise ZeroDivisionError(f"at {at}")
+
+    monkeypatch.setattr(converting, "convert_one", faulty)
+    with pytest.raises(ZeroDivisionError):
+        list(convert_all(find([many(tmp_path / "dump", 80, 4)]).files, tmp_path / "out", Request()))
+
+
+def main(count: int) -> None:
+    """Try damaged files 0 to `count`."""
+    with tempfile.TemporaryDirectory() as base:
+        seeds = make_seeds(Path(base)) + 6 * tiled_seeds(Path(base))
+        refused = 0
+        for number in range(count):
+            with tempfile.TemporaryDirectory(dir=base) as folder:
+                refused += check(number, seeds, Path(folder))
+    sys.stdout.write(f"{count} files, {refused} refused, no fault\n")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
