@@ -43,7 +43,8 @@ _OF_A_FILE = 1 << 20
 """What a small file costs, as if it had so many bytes more."""
 
 _MAPPING_BYTES = 16 << 20
-_STOPPING = (signal.SIGINT, signal.SIGTERM)
+_STOPPING = {signal.SIGINT, signal.SIGTERM}
+"""Signals that end a process after it has taken away what it had begun."""
 
 
 @dataclass
@@ -232,6 +233,7 @@ class _Processes:
 
     def start(self, results: Iterator[Converted]) -> None:
         """Fork a process that sends what the iterator has."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)  # or one could get lost
         read, write = os.pipe()
         child = os.fork()
         if child:
@@ -239,12 +241,14 @@ class _Processes:
             self._children.append(child)
             self._running.add(child)
             self._pipes.append(open(read, "rb", buffering=0))
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             return
         status = 1
         try:
             try:
                 for number in _STOPPING:
                     signal.signal(number, _stop)
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
                 os.close(read)
                 for pipe in self._pipes:
                     os.close(pipe.fileno())

@@ -178,14 +178,16 @@ def _converted(tensor: Tensor, request: Request) -> tuple[_Values, str]:
         array = custom(_widened(values, kind.plain), shape, groups)
         return _Values(array, array.dtype.name, array.dtype, None), ""
     try:
-        array = relayout(values, tensor.format, request.format, shape, groups)
+        array = relayout(
+            values, tensor.format, request.format, request.shape, groups, tensor.original_shape
+        )
         padded = keeps_padding(tensor.format, request.format, shape)
     except (ValueError, MemoryError) as error:
         raise DumpError(
             f"{source} of shape {list(values.shape)} cannot become {request.format} "
             f"({error or 'there is not enough memory'})",
             tensor.where,
-            f"choose tensors with -i or -o; -s gives a tiled one's shape in {request.format}",
+            f"choose tensors with -i or -o; -s gives the shape in {request.format}",
         ) from None
     if request.shape and source == request.format and array.shape != request.shape:
         what = f"it is in {source} already, with shape {list(array.shape)}"

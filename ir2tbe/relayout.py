@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from npu_core.formats import Format, from_storage, parse, to_storage, transpose
+from npu_core.formats import Format, from_storage, parse, storage_shape, to_storage, transpose
 
 MOST_AXES = 32
 """What numpy of every supported version can have."""
@@ -37,15 +37,17 @@ TARGETS = tuple(format.name for format in _KNOWN)
 
 def relayout(
     array: np.ndarray, source: str | int, target: str | int, shape: tuple[int, ...] = (),
-    groups: int = 1,
+    groups: int = 1, original: tuple[int, ...] = (),
 ) -> np.ndarray:  # fmt: skip
     """An array that lies in format `source`, in format `target`; it may share memory.
 
     source, target: names or codes. shape: of the result where that is plain, else of the tensor as
-    what `source` is a layout of; used where `source` is tiled. Without it NC1HWC0 and NDC1HWC0 keep
-    the channels that pad. groups: of a convolution, for FRACTAL_Z and FRACTAL_Z_3D. Rows of a tile
-    have as many elements as in `source`, else as many as torch_npu takes. Raises ValueError for
-    formats that cannot become each other, and for an array that is not what `shape` is stored as.
+    what `source` is a layout of; used where `source` is tiled. original: the same where nobody says
+    in which order; it is taken in that of what `source` is a layout of if it is stored so, else in
+    the result's. Without both NC1HWC0 and NDC1HWC0 keep the channels that pad. groups: of a
+    convolution, for FRACTAL_Z and FRACTAL_Z_3D. Rows of a tile have as many elements as in
+    `source`, else as many as torch_npu takes. Raises ValueError for formats that cannot become each
+    other, and for an array that is not what the shape is stored as.
     """
     start, end = parse(source), parse(target)
     if start in _FOUR and array.ndim != 4:
@@ -64,7 +66,7 @@ def relayout(
         c0 = array.shape[-1]
         base = _TILED[start]
         form = base if end in _TILED else end
-        array = _unpacked(array, start, form, shape, groups)
+        array = _unpacked(array, start, form, shape, groups, original)
         start = form
     if end in _TILED:
         return _packed(array, start, end, groups, c0)
@@ -77,11 +79,12 @@ def keeps_padding(source: str | int, target: str | int, shape: tuple[int, ...]) 
 
 
 def _unpacked(
-    array: np.ndarray, source: Format, form: Format, shape: tuple[int, ...], groups: int
-) -> np.ndarray:
+    array: np.ndarray, source: Format, form: Format, shape: tuple[int, ...], groups: int,
+    original: tuple[int, ...],
+) -> np.ndarray:  # fmt: skip
     """What is stored in a tiled format, as a plain one."""
-    if len(shape) > MOST_AXES:
-        raise ValueError(f"a shape of {len(shape)} axes is of no tensor")
+    if (axes := len(shape or original)) > MOST_AXES:
+        raise ValueError(f"a shape of {axes} axes is of no tensor")
     base = _TILED[source]
     groups = groups if source in _GROUPED else 1
     moves = form not in (base, Format.ND) and base is not Format.ND
@@ -89,19 +92,31 @@ def _unpacked(
         raise ValueError(
             f"{source.name} is a layout of {base.name}, which cannot become {form.name}"
         )
+    c0 = array.shape[-1]
+    if not shape and moves and _is_stored(original, array, source, groups):
+        return transpose(from_storage(array, source, original, groups, c0), base, form)
+    shape = shape or original
     if not shape:
         if source not in _PADS_CHANNELS or array.ndim != len(base.name) + 1:
             raise ValueError(f"how {source.name} is padded is not known without a shape")
         shape = _with_padding(array.shape, base)
         if moves:
             shape = tuple(shape[base.name.index(axis)] for axis in form.name)
-    c0 = array.shape[-1]
     if not moves:
         return from_storage(array, source, shape, groups, c0)
     if len(shape) != len(form.name):
         raise ValueError(f"shape {shape} has not the {len(form.name)} axes of {form.name}")
     of_base = tuple(shape[form.name.index(axis)] for axis in base.name)
     return transpose(from_storage(array, source, of_base, groups, c0), base, form)
+
+
+def _is_stored(shape: tuple[int, ...], array: np.ndarray, format: Format, groups: int) -> bool:
+    """Whether a tensor of this shape, as what the format is a layout of, is stored so."""
+    try:
+        stored = storage_shape(shape, format, array.itemsize, groups, array.shape[-1])
+    except ValueError:
+        return False
+    return bool(shape) and stored == array.shape
 
 
 def _with_padding(stored: tuple[int, ...], base: Format) -> tuple[int, ...]:

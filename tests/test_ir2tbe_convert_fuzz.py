@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -16,13 +17,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_ir2tbe_cann_fuzz import damaged, make_seeds
+from test_ir2tbe_cann_fuzz import HUGE, damaged, make_seeds
 
 from compare import converting
 from compare.converting import convert_all
 from dumper.errors import DumpError
 from ir2tbe.cann.content import Dump, tensor_of
 from ir2tbe.cann.file import write
+from ir2tbe.cann.formats import CODES
+from ir2tbe.cann.message import DumpData
 from ir2tbe.cann.types import BY_NAME
 from ir2tbe.convert import KINDS, Request
 from ir2tbe.relayout import TARGETS
@@ -49,6 +52,29 @@ def tiled_seeds(folder: Path) -> list[tuple[str, bytes]]:
     return found
 
 
+def lying_of_layout(draw: random.Random, data: bytes) -> bytes:
+    """A file that says of a part another format, number of groups, or shape before padding."""
+    length = struct.unpack("<Q", data[:8])[0]
+    message = DumpData.FromString(data[8 : 8 + length])
+    part = draw.choice([*message.input, *message.output])
+    for _ in range(draw.randint(1, 2)):
+        kind = draw.randrange(4)
+        if kind == 0:
+            part.sub_format = draw.choice((-1, 0, 2, 3, 4, 17, 2**31 - 1))
+        elif kind == 1:
+            part.format = draw.choice([CODES[name] for name in TARGETS])
+        elif kind == 2 and part.original_shape.dim:
+            at = draw.randrange(len(part.original_shape.dim))
+            part.original_shape.dim[at] = draw.choice((*HUGE, 3, 17))
+        else:
+            part.original_shape.dim.extend([draw.choice((*HUGE, 2))] * draw.choice((1, 2, 40)))
+    if draw.random() < 0.2:  # sizes that multiply to nothing need no bytes
+        part.shape.dim[draw.randrange(len(part.shape.dim))] = 0
+        part.shape.dim[draw.randrange(len(part.shape.dim))] = draw.choice(HUGE[:4])
+    changed = message.SerializeToString()
+    return struct.pack("<Q", len(changed)) + changed + data[8 + length :]
+
+
 def check(number: int, seeds: list[tuple[str, bytes]], folder: Path) -> bool:
     """Convert damaged file `number`; whether it was refused. Any other exception is a fault."""
     draw = random.Random(number)
@@ -56,7 +82,9 @@ def check(number: int, seeds: list[tuple[str, bytes]], folder: Path) -> bool:
     target = draw.choice([None, *TARGETS])
     request = Request(draw.choice(KINDS_TRIED), target)
     (folder / "dump").mkdir()
-    (folder / "dump" / name).write_bytes(damaged(draw, data, draw.choice(seeds)[1]))
+    tiled = name.startswith("Conv2D") and draw.random() < 0.8
+    bad = lying_of_layout(draw, data) if tiled else damaged(draw, data, draw.choice(seeds)[1])
+    (folder / "dump" / name).write_bytes(bad)
     results = list(convert_all(find([folder / "dump"]).files, folder / "out", request))
     errors = [error for result in results for error in result.errors]
     assert all(isinstance(error, DumpError) and "\n  where: " in str(error) for error in errors)

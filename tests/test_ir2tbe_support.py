@@ -194,7 +194,9 @@ events = st.lists(
 
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])
 @given(events, values, st.booleans(), st.sampled_from([None, 1, "\t"]))
-@settings(max_examples=2000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example([], False, False, None)  # a number at the end, and one in two pieces
+@example([], 2.5e17, False, None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_trace_is_read_as_json_reads_it_whatever_the_pieces(
     tmp_path, monkeypatch, size, found, other, plain, indent
 ):

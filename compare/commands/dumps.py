@@ -120,15 +120,15 @@ def _convert_cann(paths: list[Path], out: Path, request: Request) -> int:
     for error in found.errors:
         complain(str(error))
     written, failed = 0, []
-    results = convert_all(found.files, out, request)
-    for result in with_progress(results, "converting", len(found.files)):
-        written += len(result.written)
-        for name, note in result.notes:
-            say(f"{printable(name)}: {note}")
-        for error in result.errors:
-            complain(str(error))
-        if result.errors:
-            failed.append(result.at)
+    with contextlib.closing(convert_all(found.files, out, request)) as results:
+        for result in with_progress(results, "converting", len(found.files)):
+            written += len(result.written)
+            for name, note in result.notes:
+                say(f"{printable(name)}: {note}")
+            for error in result.errors:
+                complain(str(error))
+            if result.errors:
+                failed.append(result.at)
     say(f"{written} files written to {printable(str(out))}")
     if failed and len(found.files) > 1:
         write_failed(out, [found.files[at].path for at in sorted(failed)])

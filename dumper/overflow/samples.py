@@ -7,7 +7,7 @@ Everything that is said of head-room and underflow is computed from these when i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,14 @@ from ..record import Call
 from ..scopes import BACKWARD, Scope
 from ..tensors import dtype_name
 from .ranges import GRADIENT, GRADIENT_SAMPLE, SAMPLE, Range, sample_places
+
+PRODUCTS = frozenset(
+    "mm addmm bmm baddbmm addbmm mv addmv convolution convolution_backward linear "
+    "_scaled_dot_product_flash_attention_for_cpu_backward "
+    "_scaled_dot_product_flash_attention_backward _scaled_dot_product_efficient_attention_backward "
+    "mkldnn_rnn_layer_backward".split()
+)
+"""What autocast computes in float16."""
 
 _RUN = 16
 """Elements that are taken side by side."""
@@ -44,6 +52,7 @@ class _Row(NamedTuple):
     vanished: tuple[int, int]
     unscaled: bool
     carries: bool
+    rounding: float
 
 
 class Samples:
@@ -75,7 +84,7 @@ class Samples:
         self._rows.append(
             (
                 call.op.ir, call.seqid, call.phase, call.scope, call.step, output, tensor.dtype,
-                extent[0], extent[1], size, sample, None, vanished, False, carries,
+                extent[0], extent[1], size, sample, None, vanished, False, carries, 0.0,
             )
         )  # fmt: skip
 
@@ -86,14 +95,16 @@ class Samples:
         step: int,
         extent: tuple[float, float],
         unscaled: bool,
+        rounding: float,
     ) -> None:
-        """Keep a parameter's gradient. unscaled: the loss scale has been taken out of it."""
+        """Keep a parameter's gradient. unscaled: the loss scale has been taken out of it. rounding:
+        what is no larger may be nothing else."""
         size = tensor.numel()
         sample = self._take(tensor, size, GRADIENT_SAMPLE)
         self._rows.append(
             (
                 GRADIENT, 0, GRADIENT, None, step, "result", tensor.dtype,
-                *extent, size, sample, name, (0, 0), unscaled, True,
+                *extent, size, sample, name, (0, 0), unscaled, True, rounding,
             )
         )  # fmt: skip
 
@@ -110,18 +121,34 @@ class Samples:
         """Of all that was kept, in order; gradients as backward made them, with the loss scale."""
         return [_range(row, scale if row.unscaled else 1.0) for row in self._all()]
 
-    def gradients(self, scale: float) -> tuple[list[Range], list[Range]]:
-        """Those of the parameters, and all of backward that a loss scale is in.
+    def gradients(
+        self, scale: float, products: Mapping[int, Collection[int]]
+    ) -> tuple[list[Range], list[Range], list[Range]]:
+        """Those of the parameters, those of backward that a loss scale limits, and of these those
+        that parameters' gradients are summed of.
 
-        Where a program brings its own gradient to start from, nobody saw what carries it: then all.
+        products: seqids of matrix products of backward, and of the calls whose results they
+        multiply. A step in float32 tells what float16 would do only where autocast would use it:
+        what goes into products and what comes out; the loss itself stays in float32. Where a
+        program brings its own gradient to start from, nobody saw what carries it: then all.
         """
-        of_parameters = [row for row in self._all() if row.ir == GRADIENT]
-        backward = [row for row in self._all() if row.phase == BACKWARD]
+        rows = list(self._all())
+        of_parameters = [row for row in rows if row.ir == GRADIENT]
+        backward = [row for row in rows if row.phase == BACKWARD]
         carrying = [row for row in backward if row.carries] or backward
-        return tuple(
-            [_range(row, scale if row.unscaled else 1.0) for row in rows]
-            for rows in (of_parameters, carrying)
-        )
+        into = set().union(*products.values())
+        if not any(row.dtype is torch.float16 for row in carrying):
+            carrying = [r for r in carrying if r.seqid in into or r.seqid in products] or carrying
+        arriving = [row for row in carrying if row.seqid in into] or carrying
+
+        def ranges(of: list[_Row]) -> list[Range]:
+            return [_range(row, scale if row.unscaled else 1.0) for row in of]
+
+        gradients = ranges(of_parameters)
+        for row, found in zip(of_parameters, gradients, strict=True):
+            if row.rounding and found.sample is not None:
+                found.sample[np.abs(found.sample) <= row.rounding] = 0
+        return gradients, ranges(carrying), ranges(arriving)
 
 
 def sample_of(tensor: torch.Tensor, count: int) -> torch.Tensor:
@@ -180,4 +207,4 @@ def _numbers(sample: torch.Tensor, scale: float) -> np.ndarray:
         sample = torch.view_as_real(sample.resolve_conj()).reshape(-1)
     wide = torch.float64 if sample.dtype is torch.float64 else torch.float32
     found = sample.cpu().to(wide).numpy()
-    return found if scale == 1 else found * found.dtype.type(scale)
+    return found * found.dtype.type(scale)  # a copy, which may be changed

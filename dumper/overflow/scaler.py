@@ -20,15 +20,21 @@ _UNSCALE = "aten::_amp_foreach_non_finite_check_and_unscale_"
 _FOUND, _INVERSE = 1, 2  # places of its arguments
 
 
+class _Round:
+    """One backward pass, or some that add up, and what scalers made of it."""
+
+    def __init__(self) -> None:
+        self.events: list[Overflow] = []
+        self.said: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+
 class Scaler:
-    """Follows the loss scaler of one step. change: is told of events whose fate became known."""
+    """Follows the loss scalers of one step. change: is told of events whose fate became known."""
 
     def __init__(self, change: Callable[[Overflow], None]) -> None:
         self._change = change
-        self._open: list[Overflow] = []  # of this step's gradients
-        self._said: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self.scale: float | None = None
-        self.skipped = False
+        self._rounds = [_Round()]
+        self.scale: float | None = None  # the last one
 
     def is_its(self, op: Op) -> bool:
         """Whether this op is a scaler's."""
@@ -36,32 +42,39 @@ class Scaler:
 
     @property
     def has_unscaled(self) -> bool:
-        """Whether a scaler has taken the scale out of this step's gradients."""
-        return bool(self._said) or self.scale is not None
+        """Whether a scaler has taken the scale out of the gradients as they are now."""
+        return bool(self._rounds[-1].said) or self.scale is not None
 
     def saw(self, look: Look) -> None:
         """A scaler took the scale out of some gradients."""
         values = look.call.values
         # Read at the end of the step: nothing may wait for the device here.
-        self._said.append((values[_FOUND].clone(), values[_INVERSE].clone()))
+        self._rounds[-1].said.append((values[_FOUND].clone(), values[_INVERSE].clone()))
+
+    def backward(self) -> None:
+        """Backward runs: what scalers say from now on is of its gradients."""
+        if self._rounds[-1].said:
+            self._rounds.append(_Round())
 
     def note(self, event: Overflow) -> None:
         """An event was found."""
         if event.phase in (BACKWARD, RECOMPUTE):
-            self._open.append(event)
+            self._rounds[-1].events.append(event)
 
     def end_step(self) -> None:
         """The step ends: say of its events what became of them."""
-        for found, inverse in self._said:
-            factor = float(inverse.item())
-            self.scale = 1 / factor if factor else None
-            self.skipped = self.skipped or float(found.item()) != 0
-        for event in self._open if self._said else ():
-            event.scale, event.skipped = self.scale, self.skipped
-            self._change(event)
-        self._open, self._said = [], []
+        for one in self._rounds:
+            skipped = False
+            for found, inverse in one.said:
+                factor = float(inverse.item())
+                self.scale = 1 / factor if factor else None
+                skipped = skipped or float(found.item()) != 0
+            for event in one.events if one.said else ():
+                event.scale, event.skipped = self.scale, skipped
+                self._change(event)
+        self._rounds = [_Round()]
 
     def new_step(self) -> None:
         """Another step begins."""
         self.end_step()
-        self.scale, self.skipped = None, False
+        self.scale = None

@@ -92,7 +92,10 @@ class LossScale(NamedTuple):
 
 
 def loss_scale(
-    gradients: Iterable[Range], backward: Iterable[Range], current: float = 1.0
+    gradients: Iterable[Range],
+    backward: Iterable[Range],
+    current: float = 1.0,
+    arriving: Iterable[Range] | None = None,
 ) -> LossScale | None:
     """The loss scales that work for a step; None where it has no gradient other than 0.
 
@@ -100,7 +103,8 @@ def loss_scale(
     backward: results of ops of backward that bear the scale, as parameters, indices and masks do
     not; other phases are passed over, and what is in no float format. Where some are in float16,
     the others are where autocast keeps them from overflowing, and only float16 limits the scale.
-    current: the scale that all of them were computed with.
+    current: the scale that all of them were computed with. arriving: those of backward that
+    parameters' gradients are summed of; None: all.
 
     Raises ValueError for a scale that is not a positive finite number.
     """
@@ -115,7 +119,8 @@ def loss_scale(
     overflowed = sum(map(_is_full, results))
     halves = [each for each in results if each.dtype == _HALF.name] or results
     peak = _clipped(max(map(_finite, halves)) / current)
-    between = [each for each in halves if each.phase == "backward" and _has_sample(each)]
+    between = halves if arriving is None else arriving
+    between = [each for each in between if each.phase == "backward" and _has_sample(each)]
     smallest, at_least = _smallest(spread), vanished > 1 - KEPT or not spread
     # Parameters' gradients are sums, often larger than what they are sums of, which must arrive.
     for each in between:

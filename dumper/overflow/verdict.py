@@ -132,7 +132,9 @@ class Judge:
             if not bad and -largest < low and high < largest:
                 continue
             if made is None or made.event is None:
-                mask = is_mask(low, high, largest) or (tensor.numel() == 1 and abs(low) == math.inf)
+                mask = is_mask(low, high, largest) or (
+                    made is None and tensor.numel() == 1 and abs(low) == math.inf
+                )
                 if not bad and not mask:
                     continue  # a large number that nobody made an infinity of
                 made = self._from_outside(look, key, tensor, INTENDED if mask else PROPAGATED)

@@ -34,12 +34,15 @@ from .log import Log
 from .pending import Pending, is_immediate, may_wait
 from .ranges import Range
 from .register import CLEARER, READERS, Register
-from .samples import Samples
+from .samples import PRODUCTS, Samples
 from .scaler import Scaler
 from .scales import LossScale, loss_scale
 from .seen import Look, Made, dense, results_of, saved, unread
 from .vanished import LOSING, vanished
 from .verdict import Judge
+
+_ROUNDING = 8
+"""Units in the last place of what is summed that a sum of 0 may be off by."""
 
 
 class Watch:
@@ -61,6 +64,7 @@ class Watch:
         self._values = StoredValues()
         self._log = Log()
         self._samples = Samples()
+        self._products: dict[int, set[int]] = {}  # of backward, and whose results they multiply
         self._scaler = Scaler(findings.change)
 
         def found(event: Overflow, look: Look) -> None:
@@ -81,6 +85,7 @@ class Watch:
         self._findings.passing(None)
         self._scaler.new_step()
         self._samples.clear()
+        self._products.clear()
 
     def finish(self) -> None:
         """The context ends: what is still being computed is waited for."""
@@ -111,8 +116,20 @@ class Watch:
         looked = self._extents([found[place][1] for place in unknown])
         for place, extent in zip(unknown, looked, strict=True):
             extents[place] = extent
+        unscaled = self._scaler.has_unscaled
         for (name, tensor), extent in zip(found, extents, strict=True):
-            self._samples.gradient(name, tensor, step, extent, self._scaler.has_unscaled)
+            rounding = self._rounding(tensor)
+            self._samples.gradient(name, tensor, step, extent, unscaled, rounding)
+
+    def _rounding(self, tensor: torch.Tensor) -> float:
+        """How large what rounding leaves of a sum that is 0 may be (the bias of a key, say)."""
+        storage = self._values.of(tensor)
+        made = None if storage is None else storage.maker
+        if made is None or not made.ir.startswith("sum"):
+            return 0.0
+        before = [self._log.get(seqid) for seqid in made.sources]
+        most = max((one.magnitude or 0.0 for one in before if one is not None), default=0.0)
+        return _ROUNDING * torch.finfo(tensor.dtype).eps * most
 
     def _extent_as_made(self, tensor: torch.Tensor) -> Extent | None:
         """The extent of a tensor that is all that one call left, as it was looked at then."""
@@ -129,7 +146,8 @@ class Watch:
     def loss_scale(self) -> LossScale | None:
         """The loss scales that work for the last step."""
         scale = self._scaler.scale or 1.0
-        return loss_scale(*self._samples.gradients(scale), scale)
+        gradients, backward, arriving = self._samples.gradients(scale, self._products)
+        return loss_scale(gradients, backward, scale, arriving)
 
     def before(self, call: Call) -> Look | None:
         """What a call is given, where that will be gone when it has run: an op that overwrites an
@@ -153,6 +171,8 @@ class Watch:
         op = call.op
         if op.is_view:
             return
+        if call.phase == BACKWARD:
+            self._scaler.backward()
         look = look or self._look(call)
         made = look.made
         look.result, look.after = result, call.values
@@ -210,7 +230,10 @@ class Watch:
                     overflowed = overflowed or made.event is not None
                     carries = carries or made.carries
         made = Made(call.seqid, call.op.ir, seqids)
-        made.carries = carries and call.phase == BACKWARD
+        if carries and call.phase == BACKWARD:
+            made.carries = True
+            if call.op.base in PRODUCTS:
+                self._products[call.seqid] = {one.seqid for one in sources if one and one.carries}
         look = Look(call, call.values, sources, made)
         look.has_overflow = overflowed
         return look

@@ -4,7 +4,8 @@
    same bytes, the page cache warm.
 2. 1 Mi elements of float8_e5m2 to npy, which is float32: 20 ms.
 3. A folder of 2000 small files, two inputs and an output each: 1000 files a second, in memory
-   (/dev/shm) where there is such a disk, since some disks take half a millisecond to make a file.
+   (/dev/shm) where there is such a disk: on others it can take half a millisecond to make a file,
+   most of all when many were just removed. So each run has a folder of its own, which stays.
 4. Memory that converting 16 tensors of 16 MiB adds: twice that of one tensor.
 
 The peer's parser is closed and needs CANN, so it has no part in this; with a stand-in for it the
@@ -56,22 +57,24 @@ def cases(folder: Path, quick: bool) -> list[Case]:
     on_disk, in_memory = _many(folder, files), _many(_memory(folder), files)
     tensors = [half[(8 << 20) // scale * (i % 8) :][: (8 << 20) // scale] for i in range(16)]
     wide = _dump(folder / f"Cast.wide.1.1.{_STAMP}", tensors, "float16")
-    out, size = folder / "out", f"{count * 2 >> 20} MiB float16"
+    size = f"{count * 2 >> 20} MiB float16"
     limit = 2 * tensors[0].nbytes / 2**20 + (8 if quick else 0)
 
     return [
-        Case("one large tensor", size, "read and write / 0.6", lambda: _taken(large, out),
-             lambda: _plain(large, out) / _SHARE),
+        Case("one large tensor", size, "read and write / 0.6", lambda: _taken(large, _new(folder)),
+             lambda: _plain(large, _new(folder)) / _SHARE),
         Case("one large tensor, whole command", size, "read and write",
-             lambda: _command(large, out), lambda: _plain(large, out), limit=False),
-        Case("float8_e5m2", f"{data.size} elements", "20 ms", lambda: _taken(narrow, out),
+             lambda: _command(large, _new(folder)), lambda: _plain(large, _new(folder)),
+             limit=False),
+        Case("float8_e5m2", f"{data.size} elements", "20 ms", lambda: _taken(narrow, _new(folder)),
              lambda: _SECONDS),
         Case("small files", f"{files} files, 3 tensors each", "1000 files a second",
-             lambda: _taken(in_memory, in_memory.parent / "out"), lambda: files / _RATE),
+             lambda: _taken(in_memory, _new(in_memory.parent)), lambda: files / _RATE),
         Case("small files, on disk", f"{files} files, 3 tensors each", "made plainly",
-             lambda: _taken(on_disk, out), lambda: _made(3 * files, out), limit=False),
+             lambda: _taken(on_disk, _new(folder)), lambda: _made(3 * files, _new(folder)),
+             limit=False),
         Case("memory", f"16 x {tensors[0].nbytes >> 20} MiB", "twice a tensor",
-             lambda: _added(wide, out), lambda: limit, unit="MiB"),
+             lambda: _added(wide, _new(folder)), lambda: limit, unit="MiB"),
     ]  # fmt: skip
 
 
@@ -104,9 +107,11 @@ def _memory(folder: Path) -> Path:
     return made
 
 
+def _new(folder: Path) -> Path:
+    return Path(tempfile.mkdtemp(prefix="out-", dir=folder))
+
+
 def _made(count: int, out: Path) -> float:
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir()
     data = bytes(256)
     start = time.perf_counter()
     for i in range(count):
@@ -115,35 +120,38 @@ def _made(count: int, out: Path) -> float:
 
 
 def _taken(path: Path, out: Path) -> float:
-    shutil.rmtree(out, ignore_errors=True)
     start = time.perf_counter()
     convert(path, out)
-    return time.perf_counter() - start
+    taken = time.perf_counter() - start
+    if path.is_file():
+        shutil.rmtree(out)
+    return taken
 
 
 def _plain(path: Path, out: Path) -> float:
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir()
     start = time.perf_counter()
     (out / "copy").write_bytes(path.read_bytes())
-    return time.perf_counter() - start
+    taken = time.perf_counter() - start
+    shutil.rmtree(out)
+    return taken
 
 
 def _command(path: Path, out: Path) -> float:
-    shutil.rmtree(out, ignore_errors=True)
     script = Path(__file__).resolve().parents[1] / "msaccucmp.py"
     start = time.perf_counter()
     subprocess.run(
         [sys.executable, script, "convert", "-d", path, "-out", out],
         check=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip
-    return time.perf_counter() - start
+    taken = time.perf_counter() - start
+    shutil.rmtree(out)
+    return taken
 
 
 def _added(path: Path, out: Path) -> float:
     """MiB that converting adds to the peak of a fresh process; mapped files count."""
-    shutil.rmtree(out, ignore_errors=True)
     scripts = Path(__file__).resolve().parents[1]
     command = [sys.executable, "-c", _PEAK, scripts.parent, scripts, path, out]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
+    shutil.rmtree(out)
     return max(int(done.stdout) / 1024, 0.01)
