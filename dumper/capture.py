@@ -57,7 +57,7 @@ class Capture(TorchDispatchMode):
         if isinstance(func, HigherOrderOperator):
             return self._inside(func, args, kwargs)
         op, session = op_of(func), self._session
-        if not op.recorded or session.stopped or session.paused or not session.ours:
+        if not op.recorded or session.idle or session.paused or not session.ours:
             return _call(op, args, kwargs)
         values = op.bind(args, kwargs)
         place = self.tracker.place()

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
+from typing import TypeVar
 
+import torch
 from torch import nn
 
 from .capture import capturing, on_top
@@ -34,7 +36,7 @@ from .overflow.events import Overflow
 from .overflow.findings import Findings
 from .overflow.ranges import Range
 from .overflow.register import register
-from .overflow.report import report
+from .overflow.report import nothing_checked, report
 from .overflow.scales import LossScale
 from .overflow.watch import Watch
 from .paths import check, for_step, has_step, resolve, same_file, text
@@ -44,6 +46,8 @@ from .session import Session
 from .writer import Writer
 
 MEMORY = 1 << 30
+
+T = TypeVar("T")
 
 _active: dumper | None = None
 _finished: set[str] = set()
@@ -164,10 +168,12 @@ class dumper:  # noqa: N801 - the original's name
         self.path = for_step(self._template, self._step)
         if loading and same_file(self.path, self.load_file_path):
             raise RuntimeError("dump_path and load_file_path can not be same!")
-        if os.path.realpath(self.path) in _finished and os.path.exists(self.path):
+        kept = os.path.realpath(self.path) in _finished and os.path.exists(self.path)
+        if kept:
             self._say_kept()
-            return self
-        if self._estimate is None:
+            if self.use_dump or not self.check_overflow:
+                return self
+        if self._estimate is None and not kept:
             check(self.path)
         self._loader = None
         if loading:
@@ -186,7 +192,7 @@ class dumper:  # noqa: N801 - the original's name
             self._estimate.writer if self._estimate else self._writer,
         )
         if self.check_overflow:
-            self._begin_check()
+            self._begin_check(kept)
         self._finals = Finals(self._session, self._names)
         # An interpreter that ends inside the context finishes the file too.
         atexit.register(self._finish)
@@ -270,12 +276,13 @@ class dumper:  # noqa: N801 - the original's name
             return "load"
         return "dump" if self.use_dump or self._estimate is not None else "overflow"
 
-    def _begin_check(self) -> None:
+    def _begin_check(self, kept: bool) -> None:
+        """kept: there is a file that must not be touched: what is found is only said."""
         session, ranks = self._session, world_size()
         findings = self._findings = Findings(session, rank(), ranks)
         found = register()
         self._watch = Watch(self._names, findings, found, rank())
-        session.check(self._watch, findings, self.use_dump)
+        session.check(self._watch, findings, self.use_dump, kept)
         if found is not None and ranks > 1:
             findings.limited("distributed")
 
@@ -287,15 +294,17 @@ class dumper:  # noqa: N801 - the original's name
     @property
     def ranges(self) -> list[Range]:
         """How far the results of each op of the last step reach, and the gradients."""
-        return [] if self._watch is None else self._watch.ranges()
+        return [] if self._watch is None else _unseen(self._watch.ranges)
 
     @property
     def loss_scale(self) -> LossScale | None:
         """With which loss scales the gradients of the last step survive float16."""
-        return None if self._watch is None else self._watch.loss_scale()
+        return None if self._watch is None else _unseen(self._watch.loss_scale)
 
     def report(self, lang: str = "en") -> str:
-        """All of that for people to read. lang: en or zh."""
+        """All of that for people to read. lang: en or zh; ValueError for others."""
+        if self._watch is None or not self._watch.looked:
+            return nothing_checked(lang)
         return report(self.overflows, self.ranges, self.loss_scale, lang=lang)
 
     def _writer(self, path: str, environment: dict) -> Writer:
@@ -344,6 +353,12 @@ class dumper:  # noqa: N801 - the original's name
             self._estimate.show()
         elif session.made_file:
             _finished.add(os.path.realpath(self.path))
+        elif self.check_overflow and not session.stopped_silently and os.path.exists(self.path):
+            warn(
+                "no overflow, so no file was written; the one that is there is of an earlier run",
+                self.path,
+                "remove it, or it will be taken for this run's",
+            )
 
     def _say_kept(self) -> None:
         real = os.path.realpath(self.path)
@@ -351,7 +366,7 @@ class dumper:  # noqa: N801 - the original's name
             _said.add(real)
             warn(
                 "this file was finished earlier in this process and is kept; this and later "
-                "contexts on it record nothing",
+                "contexts on it record nothing (an overflow check goes on, without a file)",
                 self.path,
                 "name another dump_path to record again",
             )
@@ -359,6 +374,12 @@ class dumper:  # noqa: N801 - the original's name
     def _report_load(self) -> None:
         self.matched, self.unmatched = self._loader.matched, self._loader.unmatched
         self._loader.report(self.path, self.load_file_path)
+
+
+def _unseen(read: Callable[[], T]) -> T:
+    """Read something while the modes may be on: it is no work of the program's."""
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.no_grad():
+        return read()
 
 
 def _models(given: object) -> dict[str, nn.Module]:

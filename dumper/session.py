@@ -65,6 +65,7 @@ class Session:
         self.watch: Watch | None = None
         self.findings: Findings | None = None
         self.recording = True
+        self.stopped_silently = False
         self._environment = environment
         self._make = make
         self._process = os.getpid()
@@ -80,6 +81,11 @@ class Session:
         self._writer: Writer | None = None
         self._recorder: Recorder | None = None
         self._seqid = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing takes anything any more: no file, and no check."""
+        return self.stopped and self.watch is None
 
     @property
     def made_file(self) -> bool:
@@ -105,9 +111,11 @@ class Session:
             number = self._threads[ident] = len(self._threads)
         return number
 
-    def check(self, watch: Watch, findings: Findings, recording: bool) -> None:
-        """Look for overflow from here on. recording: whether everything is recorded as well."""
+    def check(self, watch: Watch, findings: Findings, recording: bool, silent: bool) -> None:
+        """Look for overflow from here on. recording: whether everything is recorded as well.
+        silent: nothing is to be written."""
         self.watch, self.findings, self.recording = watch, findings, recording
+        self.stopped = self.stopped_silently = silent
 
     def passed(self) -> None:
         """An op is called that only views, and nothing is recorded: it counts."""
@@ -165,6 +173,7 @@ class Session:
             again.values = look.after
             self._store_outputs(again, look.result)
         self._say(OVERFLOWS, lines)
+        self._guarded(OVERFLOWS, lambda _: self._writer.flush())  # a kill must not take it
 
     def _say(self, text: str, lines: Iterable[str]) -> None:
         def write(_: Recorder) -> None:
@@ -255,7 +264,7 @@ class Session:
 
     def _end_check(self) -> None:
         self._checked(self.watch.finish)
-        if self._recorder is None or self.watch is None:
+        if self.watch is None or (self._recorder is None and not self.findings.arrived):
             return
         self._say(OVERFLOWS, self.findings.take_lines())
         self._checked(self._say_ranges)

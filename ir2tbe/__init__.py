@@ -1,7 +1,6 @@
-"""Floor 2: what an IR is to the device's own operators, and the files that CANN writes of those.
+"""Floor 2: from a PyTorch op to its TBE operators, and CANN's own dump files.
 
-So far `cann`: dump files read and written, and reports of overflows. To come are the table from IR
-to TBE operators, the replay of one recorded op under ACL dump, and conversion between Ascend
-formats. It imports `npu_core` and `dumper`, knows nothing of comparison, and plugs ACL dump into
-the floors below through registries.
+`table` says which TBE operators an op is, `support` what of a model has any. `cann` reads and
+writes dump files, `convert` makes other files of them. The replay of one recorded op under ACL dump
+is to come. It imports `npu_core` and `dumper`, and knows nothing of comparison.
 """

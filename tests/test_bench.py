@@ -82,3 +82,12 @@ def test_the_overflow_check_against_the_plain_step(tmp_path):
         done, target, "overflow", "plain step x 1.2", "plain step", "a mode that does nothing",
         "isfinite().all().item()", "torch DebugMode", "plain step x 3.0",
     )  # fmt: skip
+
+
+def test_convert_against_plain_reading_and_writing(tmp_path):
+    target = tmp_path / "bench.json"
+    done = bench("convert", "--quick", "--runs", "1", "--json", target)
+    check_report(
+        done, target, "convert", "read and write / 0.6", "read and write", "20 ms",
+        "1000 files a second", "made plainly", "twice a tensor",
+    )  # fmt: skip

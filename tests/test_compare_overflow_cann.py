@@ -304,7 +304,7 @@ def test_what_is_no_folder(tmp_path: Path, what: str) -> None:
     arguments = ["overflow", "-d", str(tmp_path / what), "-out", str(tmp_path / "out")]
     done = CliRunner().invoke(cli, arguments)
     assert done.exit_code == 2
-    assert "cannot look at" in done.stderr or "no folder" in done.stderr
+    assert "no such file" in done.stderr or "not an HDF5 file" in done.stderr
     assert what in done.stderr and not (tmp_path / "out").exists()
 
 

@@ -156,7 +156,7 @@ def test_anomaly_detection_raises_in_backward_only(chip, tmp_path):
     check(tmp_path / "c.h5", backward)  # without it nothing raises
 
 
-def test_a_filter_says_what_is_reported(tmp_path, capsys):
+def test_a_filter_says_what_is_printed_and_stored(tmp_path, capsys):
     class Two(nn.Module):
         def __init__(self):
             super().__init__()
@@ -168,11 +168,71 @@ def test_a_filter_says_what_is_reported(tmp_path, capsys):
     model = Two()
     x = torch.full((2, 2), 12.0, dtype=HALF)
     whole = check(tmp_path / "a.h5", lambda: model(x))
+    assert capsys.readouterr().out == LINE.format("exp", whole.overflows[0].seqid)
     part = check(tmp_path / "b.h5", lambda: model(x), modules="second")
-    assert [e.ir for e in whole.overflows][0] == "exp"
-    assert {e.module for e in part.overflows} == {"second"}
-    assert not (tmp_path / "b.h5").exists()  # it only took the overflow on
-    assert part.overflows[0].producer == whole.overflows[0].seqid
+    assert repr(part.overflows) == repr(whole.overflows)  # why is told all the same
+    assert capsys.readouterr().out == "" and not (tmp_path / "b.h5").exists()
+
+
+def test_a_second_context_on_a_path_still_says_what_overflows(tmp_path, capsys):
+    path = tmp_path / "o.h5"
+    first = check(path, lambda: product("cpu"))
+    kept = path.read_bytes()
+    with pytest.warns(RuntimeWarning, match="is kept"):
+        second = check(path, lambda: product("cpu"))
+    assert len(first.overflows) == len(second.overflows) == 1
+    assert capsys.readouterr().out.count("is overflow!") == 2
+    assert path.read_bytes() == kept
+
+
+def test_what_is_read_inside_of_the_context_is_no_work_of_the_program(tmp_path):
+    with dumper(check_overflow=True, use_dump=True, dump_path=tmp_path / "o.h5") as dump:
+        product("cpu")
+        before = len(dump.ranges), dump.report()
+        assert (len(dump.ranges), dump.report()) == before
+        torch.ones(2)
+    with open_dump(tmp_path / "o.h5") as file:
+        assert [r.ir for r in file.records if r.ir != "full"][-1] == "ones"
+
+
+def test_what_nobody_looked_at_is_not_called_sound(tmp_path):
+    with dumper(use_dump=True, dump_path=tmp_path / "o.h5") as dump:
+        product("cpu")
+    assert "nothing was checked" in dump.report() and "没有检查" in dump.report("zh")
+    with pytest.raises(ValueError, match="choose en or zh"):
+        dump.report("fr")
+
+
+def test_the_last_step_is_told_of_after_it_ended(tmp_path):
+    model = nn.Linear(3, 2)
+    with dumper(check_overflow=True, dump_path=tmp_path / "o.h5") as dump:
+        for _ in range(2):
+            model(torch.ones(2, 3)).sum().backward()
+            dump.step()
+    assert {found.step for found in dump.ranges} == {1}
+    assert dump.loss_scale is not None
+
+
+def test_where_no_sample_is_left_the_report_goes_on(tmp_path, monkeypatch):
+    from dumper.overflow import samples
+
+    monkeypatch.setattr(samples, "_BYTES", 0)
+    weight = nn.Parameter(torch.ones(3))
+    dump = check(tmp_path / "o.h5", lambda: (weight * 2).sum().backward())
+    assert dump.ranges and "no overflow" in dump.report()
+
+
+def test_a_file_that_cannot_grow_does_not_end_the_check(tmp_path, monkeypatch, capsys):
+    from dumper.writer import Writer
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Writer, "tensor", full)
+    monkeypatch.setattr(Writer, "failed", True)
+    with pytest.warns(RuntimeWarning, match="recording stopped"):
+        dump = check(tmp_path / "o.h5", lambda: [product("cpu") for _ in range(3)])
+    assert len(dump.overflows) == 3 and capsys.readouterr().out.count("overflow!") == 3
 
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])

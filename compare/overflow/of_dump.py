@@ -1,7 +1,7 @@
 """`msaccucmp overflow` on HDF5 dumps: one file, or the files of several ranks.
 
 A file made with `check_overflow=True` has the events and ranges that the check found. Of any other
-the recorded values tell (overflow_scan). Both end as the same events, and are told of alike.
+the recorded values tell (scan). Both end as the same events, and are told of alike.
 """
 
 from __future__ import annotations
@@ -46,12 +46,23 @@ class _Found(NamedTuple):
     calls: dict[int, OpCall]
 
 
+_DAMAGED = "what is told is the rest; run the check again"
+
+
 def dumps_in(path: Path) -> list[Path]:
     """The HDF5 dumps that a path names: the file itself, or those of a directory, by name.
 
     None for a directory without any, which may hold dumps of another kind.
     """
     if not path.is_dir():
+        if path.exists() and not path.is_file():
+            raise DumpError("this is no file", path, "name an HDF5 dump, or a folder of them")
+        if not path.exists():
+            raise DumpError(
+                "there is no such file",
+                path,
+                "check the path; a check that finds no overflow writes no file",
+            )
         return [path]
     return sorted(
         each for each in path.iterdir() if each.suffix in _ENDINGS and each.is_file()
@@ -81,8 +92,9 @@ def report_dump(paths: Sequence[Path], lang: str = "en", *, exit_zero: bool = Fa
     found = _ranked(found)
     for line in _lines(found, spoken):
         say(line)
-    if any(is_fault(one.events) for one in found):
-        return 0 if exit_zero else 1
+    fault = any(is_fault(one.events) for one in found)
+    if fault and not exit_zero:
+        return 1
     return TROUBLE if trouble else 0
 
 
@@ -92,9 +104,13 @@ def _read(dump: Dump) -> tuple[_Found, list[DumpError]]:
     show_missing("dump", origin_of(dump))
     checked = dump.environment.get("mode") == "overflow"
     checked = checked or any(dump.text(name) for name in (OVERFLOWS, RANGES))
-    if checked:
-        events, ranges = events_of(dump.lines(OVERFLOWS)), ranges_of(dump.lines(RANGES))
-        loss_scale = scale_of(dump.lines(SCALE))
+    events = events_of(dump.lines(OVERFLOWS))
+    # A file of ops that overflowed of which nothing is said is cut, or damaged.
+    says_nothing = dump.environment.get("mode") == "overflow" and dump.records and not events
+    if checked and not says_nothing:
+        damaged = [(what, where) for where, what in dump.skipped if where.endswith(OVERFLOWS)]
+        errors = [DumpError(*found, _DAMAGED) for found in damaged]
+        ranges, loss_scale = ranges_of(dump.lines(RANGES)), scale_of(dump.lines(SCALE))
     elif not dump.records:
         raise no_records(dump)
     else:

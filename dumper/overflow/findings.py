@@ -102,9 +102,6 @@ class Findings:
 
     def say(self, event: Overflow, look: Look) -> None:
         """An event was found."""
-        call = look.call
-        if not self._session.choice.takes(call.op.ir, call.phase, call.scope.module):
-            return
         if len(self.events) < MOST:
             self._numbers[id(event)] = len(self.events)
             self.events.append(event)
@@ -144,9 +141,11 @@ class Findings:
             self._announce(held.event, held.look)
 
     def _announce(self, event: Overflow, look: Look) -> None:
+        call = look.call
+        if not self._session.choice.takes(call.op.ir, call.phase, call.scope.module):
+            return
         self._print(event)
         self._session.overflowed(look, self.take_lines())
-        call = look.call
         anomaly = torch.is_anomaly_enabled() and event.phase in (BACKWARD, RECOMPUTE)
         if anomaly and call.node is not None and event.begins:
             self.error = f"Function '{call.node}' has overflow."
@@ -162,6 +161,12 @@ class Findings:
         """The lines that are not in the file yet."""
         lines, self._lines = self._lines, []
         return lines
+
+    @property
+    def arrived(self) -> bool:
+        """Whether this is one of several ranks and took an overflow on: its part of what happened
+        must not be missing from the others' files."""
+        return self._world > 1 and any(event.kind == PROPAGATED for event in self.events)
 
     def take_error(self) -> str | None:
         """What is to be raised, once."""

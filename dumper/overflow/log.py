@@ -21,6 +21,11 @@ class Log:
         self._calls: dict[int, Made] = {}
         self._older: dict[int, Made] = {}
 
+    @property
+    def any(self) -> bool:
+        """Whether there was one."""
+        return bool(self._calls)
+
     def add(self, made: Made) -> None:
         """A call was made."""
         if len(self._calls) >= _CALLS:

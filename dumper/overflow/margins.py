@@ -153,7 +153,7 @@ def _underflow(ops: Sequence[Range], say: Say) -> Iterator[str]:
 def _total(ops: Sequence[Range], fmt: str) -> _Total | None:
     """What becomes of all values that are looked at, each op's weighing as much as there are."""
     lost = [(found, found.lost(fmt)) for found in ops]
-    lost = [(found, each) for found, each in lost if each.nonzero]
+    lost = [(found, each) for found, each in lost if each is not None and each.nonzero]
     if not lost:
         return None
     of = sum(each.nonzero for _, each in lost)
@@ -168,7 +168,8 @@ def _become(found: Share, say: Say) -> str:
 
 def _gradients(gradients: Sequence[Range], say: Say) -> Iterator[str]:
     shares = ((found, found.share(_TARGET)) for found in gradients)
-    lost = sorted((pair for pair in shares if pair[1].zero), key=lambda pair: -pair[1].zero)
+    shares = [pair for pair in shares if pair[1] is not None and pair[1].zero]
+    lost = sorted(shares, key=lambda pair: -pair[1].zero)
     if not lost:
         return
     yield from wrapped(say("gradients"), "", "  ")

@@ -16,6 +16,10 @@ PHRASES: dict[str, tuple[str, str]] = {
         "asked for",
         "没有溢出；{count} 个算子读取或产生了程序有意写入的无穷或最小值",
     ),
+    "nothing checked": (
+        "nothing was checked: no op ran while check_overflow=True was looking",
+        "没有检查任何算子：check_overflow=True 期间没有算子运行",
+    ),
     "one only intended": (
         "no overflow; 1 op took or made an infinity, or the lowest number, that the program "
         "asked for",
@@ -269,6 +273,8 @@ class Say:
     """
 
     def __init__(self, lang: str) -> None:
+        if lang not in LANGUAGES:
+            raise ValueError(f"lang={lang!r}: choose {' or '.join(LANGUAGES)}")
         self.lang = lang
         self._spoken = LANGUAGES.index(lang)
 

@@ -43,6 +43,11 @@ def report(
     return "\n".join(lines)
 
 
+def nothing_checked(lang: str = "en") -> str:
+    """What is said where no op was looked at."""
+    return Say(lang)("nothing checked")
+
+
 def report_events(
     events: Sequence[Overflow],
     calls: Calls | None = None,
@@ -126,7 +131,7 @@ def _scaled(events: Sequence[Overflow], first: Overflow, say: Say) -> Iterator[s
         yield from wrapped(say("at scale 1"), "  ", "    ")
     elif first.scale is not None:
         yield from wrapped(say("not skipped", scale=scale_text(first.scale)), "  ", "    ")
-    if count := sum(event.begins and event.skipped for event in events):
+    if count := sum(event.begins and not event.fault for event in events):
         yield from wrapped(say("skipped besides", count=count), "  ", "    ")
 
 

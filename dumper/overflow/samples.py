@@ -61,11 +61,13 @@ class Samples:
     def __init__(self) -> None:
         # Of _Row's fields: a plain tuple is made in no time.
         self._rows: deque[tuple] = deque(maxlen=_ROWS)
+        self._last: deque[tuple] = deque()  # of the step before
         self._left = _BYTES
 
     def clear(self) -> None:
-        """A step begins."""
-        self._rows.clear()
+        """A step begins. The one before is told of until there is something of this one."""
+        if self._rows:
+            self._last, self._rows = self._rows, deque(maxlen=_ROWS)
         self._left = _BYTES
 
     def add(
@@ -115,7 +117,7 @@ class Samples:
         return tensor.clone() if size <= count else sample_of(tensor, count)
 
     def _all(self) -> Iterator[_Row]:
-        return map(_Row._make, self._rows)
+        return map(_Row._make, self._rows or self._last)
 
     def ranges(self, scale: float) -> list[Range]:
         """Of all that was kept, in order; gradients as backward made them, with the loss scale."""

@@ -35,6 +35,7 @@ class Scaler:
         self._change = change
         self._rounds = [_Round()]
         self.scale: float | None = None  # the last one
+        self.last: float | None = None  # that of the steps before
 
     def is_its(self, op: Op) -> bool:
         """Whether this op is a scaler's."""
@@ -77,4 +78,4 @@ class Scaler:
     def new_step(self) -> None:
         """Another step begins."""
         self.end_step()
-        self.scale = None
+        self.last, self.scale = self.scale or self.last, None

@@ -113,15 +113,15 @@ def loss_scale(
     results = [each for each in backward if each.phase == "backward" and each.dtype in FORMATS]
     vanished = _vanished([*results, *gradients])
     spread = _spread(gradients, current)
-    if not gradients or not (spread or vanished):
-        return None
     results += gradients
     overflowed = sum(map(_is_full, results))
+    if not gradients or not (spread or vanished or overflowed):
+        return None
     halves = [each for each in results if each.dtype == _HALF.name] or results
     peak = _clipped(max(map(_finite, halves)) / current)
     between = halves if arriving is None else arriving
     between = [each for each in between if each.phase == "backward" and _has_sample(each)]
-    smallest, at_least = _smallest(spread), vanished > 1 - KEPT or not spread
+    smallest, at_least = _smallest(spread), vanished > 1 - KEPT or not (spread or overflowed)
     # Parameters' gradients are sums, often larger than what they are sums of, which must arrive.
     for each in between:
         smallest = max(smallest, _smallest(_spread([each], current, sums=True)))

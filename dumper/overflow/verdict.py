@@ -205,9 +205,14 @@ class Judge:
         self._say(event, look)
 
     def _arrived(self, look: Look, shown: list) -> None:
-        """What a collective brought: another rank's, or the sum over ranks."""
+        """What a collective brought where this rank gave sound numbers: infinity out of a sum over
+        ranks, or what another rank gave."""
         key, tensor = shown[0]
         event = self._teller.event(look, PROPAGATED, key, tensor, overflowed(tensor))
+        sums = "reduce" in look.call.op.base
+        if sums and event.stored is not None and math.isinf(event.stored):
+            event.kind = CREATED
+            event.trail = self.log.way_to(look.made, event.stored)
         event.origin = "another rank"
         look.made.holds(event, Root(event))
         self._say(event, look)

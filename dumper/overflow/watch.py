@@ -64,6 +64,7 @@ class Watch:
         self._values = StoredValues()
         self._log = Log()
         self._samples = Samples()
+        self._last_products: dict[int, set[int]] = {}
         self._products: dict[int, set[int]] = {}  # of backward, and whose results they multiply
         self._scaler = Scaler(findings.change)
 
@@ -85,7 +86,8 @@ class Watch:
         self._findings.passing(None)
         self._scaler.new_step()
         self._samples.clear()
-        self._products.clear()
+        if self._products:
+            self._last_products, self._products = self._products, {}
 
     def finish(self) -> None:
         """The context ends: what is still being computed is waited for."""
@@ -141,12 +143,23 @@ class Watch:
 
     def ranges(self) -> list[Range]:
         """How far the results of the last step reach, and the gradients, with the loss scale."""
-        return self._samples.ranges(self._scaler.scale or 1.0)
+        return self._samples.ranges(self._scale)
+
+    @property
+    def looked(self) -> bool:
+        """Whether any op was looked at."""
+        return self._log.any
+
+    @property
+    def _scale(self) -> float:
+        return self._scaler.scale or self._scaler.last or 1.0
 
     def loss_scale(self) -> LossScale | None:
         """The loss scales that work for the last step."""
-        scale = self._scaler.scale or 1.0
-        gradients, backward, arriving = self._samples.gradients(scale, self._products)
+        scale = self._scale
+        gradients, backward, arriving = self._samples.gradients(
+            scale, self._products or self._last_products
+        )
         return loss_scale(gradients, backward, scale, arriving)
 
     def before(self, call: Call) -> Look | None:
