@@ -59,13 +59,14 @@ class Capture(TorchDispatchMode):
         op, session = op_of(func), self._session
         if not op.recorded or session.idle or session.paused or not session.ours:
             return _call(op, args, kwargs)
+        if op.is_view and not session.recording:
+            self.tracker.passed()
+            session.passed()
+            return func(*args, **kwargs)
         values = op.bind(args, kwargs)
         place = self.tracker.place()
         if session.loader is not None:
             return self._load(op, values, place, args, kwargs)
-        if op.is_view and not session.recording:
-            session.passed()
-            return _call(op, args, kwargs)
         call = Call(op, values, session.next_seqid(), place, session.step, self._thread)
         session.inputs(call)
         try:

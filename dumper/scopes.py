@@ -124,6 +124,11 @@ class Tracker:
         starting = self._api is not None and function_of(self._api) in _STARTERS
         return BACKWARD if starting else FORWARD, self._here(), None
 
+    def passed(self) -> None:
+        """An op is called of which nobody asks where: only what its nodes belong to is noted."""
+        if torch.is_grad_enabled() and torch._C._current_autograd_node() is not None:
+            self.place()
+
     def enter_call(self, name: str) -> bool:
         """A torch function was called; False where that is inside another one."""
         if self._api is not None:

@@ -137,7 +137,8 @@ class Session:
         if self.watch is not None:
             self._checked(self.watch.after, call, call.look, result)
             call.look = None
-            self._raise()
+            if self.findings.error is not None:
+                self._raise()
 
     def end_pass(self) -> None:
         """A run of autograd's engine has ended. Raises RuntimeError as `outputs` does."""
