@@ -33,7 +33,7 @@ MOST = 10_000
 _LIMITS = {
     "many": (
         f"there are more than {MOST} overflow events; later ones are printed and not listed",
-        "say dump.step() and steps=0, or leave the context after the first step",
+        "leave the context after the step that overflows first",
     ),
     "reader": (
         "the program reads the device's overflow status itself (a dynamic loss scale does); both "
