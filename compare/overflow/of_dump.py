@@ -89,9 +89,14 @@ def report_dump(paths: Sequence[Path], lang: str = "en", *, exit_zero: bool = Fa
         trouble = trouble or bool(errors)
     if not found:
         return TROUBLE
-    found = _ranked(found)
-    for line in _lines(found, spoken):
-        say(line)
+    runs = _runs(found)
+    for run in runs:
+        if len(runs) > 1:
+            say(f"{printable(str(run[0].path))}:")
+        for line in _lines(run, spoken):
+            say(line)
+        if run is not runs[-1]:
+            say("")
     fault = any(is_fault(one.events) for one in found)
     if fault and not exit_zero:
         return 1
@@ -135,15 +140,14 @@ def _named(events: Sequence[Overflow]) -> Iterator[int]:
         )  # fmt: skip
 
 
-def _ranked(found: list[_Found]) -> list[_Found]:
-    """Each file with a rank of its own: the one that it names, or its place where two name one."""
-    counts = Counter(one.rank for one in found)
-    if max(counts.values()) > 1:
-        found = [one._replace(rank=i) for i, one in enumerate(found)]
+def _runs(found: list[_Found]) -> list[list[_Found]]:
+    """The files of one run together, by rank; where two name one rank, each by itself."""
+    if max(Counter(one.rank for one in found).values()) > 1:
+        return [[one] for one in found]
     for one in found:
         for event in one.events:
             event.rank = one.rank
-    return sorted(found, key=lambda one: one.rank)
+    return [sorted(found, key=lambda one: one.rank)]
 
 
 def _lines(found: list[_Found], spoken: Say) -> Iterator[str]:
