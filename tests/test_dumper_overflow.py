@@ -492,3 +492,24 @@ def test_what_empty_left_is_nobodys_overflow(tmp_path):
         run()
     assert [(e.kind, e.origin) for e in dump.overflows][0] == ("propagated", "self")
     assert not any(e.begins for e in dump.overflows)
+
+
+@pytest.mark.filterwarnings("ignore:.*nested tensors.*", "ignore:torch.quantize_per_tensor")
+def test_tensors_made_of_others_beside_a_nan_do_not_end_the_check(tmp_path):
+    """Their parts are looked at, each with what made it."""
+    nested = torch.nested.nested_tensor([torch.full((2,), 12.0, dtype=HALF), torch.ones(3)])
+    quantized = torch.quantize_per_tensor(torch.ones(2), 0.5, 0, torch.qint8)
+
+    def run():
+        bad = torch.log(torch.tensor([-1.0]))
+        (nested * 10000.0) * 2
+        torch.dequantize(quantized) + bad
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)  # "the overflow check stopped"
+        dump = check(tmp_path / "o.h5", run)
+    found = [(e.ir, e.kind) for e in dump.overflows]
+    assert found == [
+        ("log", "created"), ("mul_Tensor", "created"), ("mul_Tensor", "propagated"),
+        ("add_Tensor", "propagated"),
+    ]  # fmt: skip

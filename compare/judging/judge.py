@@ -39,7 +39,7 @@ WORKSPACES = {
 }
 """Results that only the op's own backward reads, in a form of the device's own."""
 
-_UNFIT = (ArithmeticError, AttributeError, IndexError, KeyError, NotImplementedError, TypeError,
+UNFIT = (ArithmeticError, AttributeError, IndexError, KeyError, NotImplementedError, TypeError,
           ValueError)  # fmt: skip
 """What a formula raises for operands and arguments that are not those of the op."""
 
@@ -164,7 +164,7 @@ def _by_inputs(row: Row, op: OpClass, context: Context, dtypes: tuple[str, str])
         if not has_formula(op):
             raise Missing(op.base)
         found = measure(op, row.mine.name, pair, mine, golden, equal)
-    except _UNFIT:
+    except UNFIT:
         return _estimate(pair, mine, golden, op, equal)
     return words.of(found, op, row, (mine, golden), equal)
 

@@ -18,16 +18,13 @@ from dumper.stored import Argument, Tensor
 
 from ..judging import Class, OpClass, class_of
 from ..judging.bounds import Call, has_formula, predict
+from ..judging.judge import UNFIT
 
 LARGEST = 1 << 24
 """Elements of an op's inputs together up to which they are read for one element."""
 
 _SHOWN = 8
 """Values of an operand that an event holds."""
-
-_UNFIT = (ArithmeticError, AttributeError, IndexError, KeyError, NotImplementedError, TypeError,
-          ValueError, MemoryError)  # fmt: skip
-"""What a formula raises for operands and arguments that are not those of the op."""
 
 _ELEMENTWISE = ("_to_copy", "clone", "copy", "where", "masked_fill", "clamp", "relu")
 """Ops besides the pointwise whose elements depend on the elements at their place."""
@@ -82,7 +79,7 @@ def exact(record: Record, output: Tensor, index: Index) -> Exact:
             found = np.asarray(predict(op, output.name, call, output.size).v)
             value = found.reshape(need.shape)[need.at]  # ValueError where it is another result
             return Exact(None if np.iscomplexobj(value) else float(value), inputs)
-    except _UNFIT:
+    except (*UNFIT, MemoryError):
         return Exact(None, inputs)
 
 

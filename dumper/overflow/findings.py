@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from ..errors import warn
-from ..record import Call, tensors_in
+from ..record import Call
 from ..scopes import BACKWARD, RECOMPUTE
 from .events import INTENDED, PROPAGATED, Overflow, facts_of
 from .seen import Look
@@ -80,11 +80,7 @@ def _waits(event: Overflow, look: Look) -> _Wait | None:
     if look.call.node is not None and event.phase == BACKWARD:
         return _NODE
     infinite = event.value is not None and math.isinf(event.value)
-    return _GRADIENT if infinite and not _needs_gradient(look) else None
-
-
-def _needs_gradient(look: Look) -> bool:
-    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors_in(look.given))
+    return _GRADIENT if infinite and not look.needs_gradient else None
 
 
 class Findings:
@@ -114,7 +110,7 @@ class Findings:
             self.held.append(_Held(event, look, waits))
             return
         root = look.made.root
-        if event.kind == PROPAGATED and self.held and _needs_gradient(look):
+        if event.kind == PROPAGATED and self.held and look.needs_gradient:
             for one in [one for one in self.held if one.look.made.root is root]:
                 self._release(one)
         if event.begins or event.bits:

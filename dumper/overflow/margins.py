@@ -21,9 +21,6 @@ from .scales import KEPT, LossScale
 _NEAR = 8.0
 """Bits of head-room from which on an op is not listed."""
 
-_MOST = 0.5
-"""Share of backward's results that the smallest scale keeps, from which on none is told of."""
-
 _ROWS = 5
 _TARGET = "float16"
 

@@ -11,7 +11,7 @@ import torch
 from ..layout import member
 from ..ops import Op
 from ..parts import is_plain, parts_of
-from ..record import Call
+from ..record import Call, tensors_in
 from ..tensors import storage_of
 from .events import Overflow
 
@@ -127,6 +127,7 @@ class Look:
     ranges: Sequence[tuple[float, float]] = ()
     by_register = False
     bits = 0
+    _differentiable: bool | None = None
 
     def __init__(
         self, call: Call, given: list[Any], sources: list[Made | None], made: Made
@@ -141,11 +142,20 @@ class Look:
         """What was not known when the op ran: whether an operand holds an overflow."""
         self.has_overflow = any(one is not None and one.event is not None for one in self.sources)
 
+    @property
+    def needs_gradient(self) -> bool:
+        """Whether a gradient is to go through it."""
+        if self._differentiable is None:
+            given = tensors_in(self.given)
+            self._differentiable = torch.is_grad_enabled() and any(t.requires_grad for t in given)
+        return self._differentiable
+
     def hold(self) -> None:
-        """It will be needed later: keep other tensors of the same memory.
+        """It will be needed later: keep other tensors of the same memory, which need no gradient.
 
         torch sees whether a tensor is anybody else's too, and then copies it or makes it a view.
         """
+        self._differentiable = self.needs_gradient
         self.given, self.result, self.after, self.results = _each(
             [self.given, self.result, self.after, self.results], torch.Tensor.detach, {}
         )
@@ -182,14 +192,13 @@ def named_tensors(key: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 def dense(value: Any) -> Iterable[torch.Tensor]:
     """The same without names."""
-    if type(value) in _USUAL and value.layout is torch.strided:
-        return (value,)
     if type(value) in _NO_TENSORS:
         return ()
+    if isinstance(value, torch.Tensor) and is_plain(value):
+        return (value,)
     return (tensor for _, tensor in named_tensors("", value))
 
 
-_USUAL = (torch.Tensor, torch.nn.Parameter)
 _NO_TENSORS = (int, float, bool, type(None), torch.dtype, torch.device, str)
 
 
@@ -203,7 +212,7 @@ def _parts(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
 
 def results_of(op: Op, result: Any, values: list[Any]) -> Iterator[tuple[str, torch.Tensor]]:
     """What a call made, by name: what it returned, and what it changed without returning it."""
-    if type(result) is torch.Tensor and op.plain_result and result.layout is torch.strided:
+    if op.plain_result and isinstance(result, torch.Tensor) and is_plain(result):
         yield op.returns[0], result
         return
     for key, made in op.named_results(result):

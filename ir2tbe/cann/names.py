@@ -20,9 +20,6 @@ _AFTER_TIMESTAMP = {
 }
 """What the numbers after the timestamp are, by how many there are."""
 
-TASK_TYPES = ("AICORE", "AICPU", "DEBUG", "HCCL", "FFTSPLUS")
-"""Of FFTS+, by number."""
-
 
 @dataclass(frozen=True, slots=True)
 class DumpName:
