@@ -2,7 +2,7 @@
 
 `DIR/algorithm/alg_<Name>.py` defines `compare(my, golden, args)`, which returns a value and a
 reason as text. `args` bears as attributes what `-a "Name:key=value"` gave. Loading such a file runs
-it, with all rights of the user: the one place where this package runs what it did not write.
+it (`ir2tbe.userfile`).
 
 An algorithm sees what it would see in the original, flat arrays that numpy computes with: float32
 where that holds the values, else float64 or complex. They are read-only, since the metrics are of
@@ -16,19 +16,18 @@ answer from stdout.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import re
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import numpy as np
 
-from dumper.errors import DumpError, first_line
+from dumper.errors import DumpError
+from ir2tbe.userfile import run_file, takes
 
 FOLDER = "algorithm"
 _FILE = re.compile(r"alg_(?P<name>[A-Za-z0-9_]+)\.py")
@@ -129,31 +128,13 @@ def _names(customs: list[Custom]) -> list[str]:
 
 
 def _function(path: Path, name: str) -> Callable[..., object]:
-    """`compare` of the file, which is run by its path: `sys.path` and its folder stay untouched."""
-    module = ModuleType(f"_msaccucmp_alg_{name}")
-    module.__file__ = str(path)
-    sys.modules[module.__name__] = module  # where dataclasses look up what they are in
-    try:
-        with _running, contextlib.redirect_stdout(sys.stderr):
-            exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever somebody's file raises
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename == str(path)]
-        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-        raise DumpError(
-            f"this algorithm cannot be loaded ({type(error).__name__}: {first_line(error)})",
-            f"{path}, line {line}" if line else path,
-            "correct the file; it is run by itself, other files of its folder are no modules",
-        ) from None
-    function = vars(module).get("compare")
-    try:
-        if not callable(function):
-            raise TypeError
-        inspect.signature(function).bind(None, None, None)
-    except TypeError:
+    """`compare` of the file."""
+    with _running:
+        function = run_file(path, f"_msaccucmp_alg_{name}", "algorithm").get("compare")
+    if not (callable(function) and takes(function, 3)):
         raise DumpError(
             "this file has no compare with three arguments", path, f"define {_FORM}"
-        ) from None
+        )  # fmt: skip
     return function
 
 

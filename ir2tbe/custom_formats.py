@@ -1,29 +1,25 @@
 """Conversions between formats of the user's own, from files as the original documents them.
 
 `DIR/format_convert/convert_<A>_to_<B>.py` defines `convert(shape_from, shape_to, array)`, which
-returns an array; where it takes a fourth argument that is the number of groups. Loading such a file
-runs it, with all rights of the user: that is meant, of files that the user named, and never done
-with anything that a dump names. One of the user's comes before one that is built in. What it prints
-goes to stderr.
+returns an array; where it takes a fourth argument that is the number of groups. One of the user's
+comes before one that is built in.
 """
 
 from __future__ import annotations
 
 import contextlib
-import inspect
 import re
 import sys
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 
 from dumper.errors import DumpError, first_line
 
 from .cann.formats import CODES
+from .userfile import run_file, takes
 
 FOLDER = "format_convert"
 _FILE = re.compile(r"convert_([A-Za-z0-9_]+)_to_([A-Za-z0-9_]+)\.py")
@@ -88,28 +84,9 @@ def load(folder: Path, target: str) -> dict[str, CustomFormat]:
 
 
 def _loaded(path: Path) -> CustomFormat:
-    """The file's `convert`; the file is run by its path, `sys.path` stays untouched."""
-    module = ModuleType(f"_msaccucmp_{path.stem}")
-    module.__file__ = str(path)
-    sys.modules[module.__name__] = module  # where dataclasses look up what they are in
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
-            exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever somebody's file raises
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename == str(path)]
-        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-        raise DumpError(
-            f"this conversion cannot be loaded ({type(error).__name__}: {first_line(error)})",
-            f"{path}, line {line}" if line else path,
-            "correct the file; it is run by itself, other files of its folder are no modules",
-        ) from None
-    function = vars(module).get("convert")
+    function = run_file(path, f"_msaccucmp_{path.stem}", "conversion").get("convert")
     for count in (4, 3):
-        try:
-            inspect.signature(function).bind(*[None] * count)
-        except TypeError:  # not callable, or takes another number
-            continue
-        return CustomFormat(path, function, count == 4)
+        if takes(function, count):
+            return CustomFormat(path, function, count == 4)
     what = "this file has no convert with three arguments, or four"
     raise DumpError(what, path, f"define {_FORM}")

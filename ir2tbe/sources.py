@@ -17,8 +17,8 @@ from pathlib import Path
 
 from dumper.errors import DumpError
 
+from .cann.folder import Missed, walk
 from .cann.names import parse
-from .cann.overflow import MOST_DEPTH, Tree, _dumps, _entries
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 
@@ -36,12 +36,10 @@ class Source:
 
 
 @dataclass
-class Sources:
-    """What was found. passed: (path, why) of what was not looked at. errors: what cannot be."""
+class Sources(Missed):
+    """What was found."""
 
     files: list[Source] = field(default_factory=list)
-    passed: list[tuple[Path, str]] = field(default_factory=list)
-    errors: list[DumpError] = field(default_factory=list)
 
 
 def paths_of(given: str) -> list[Path]:
@@ -100,17 +98,8 @@ def _itself(path: Path) -> Iterator[Source]:
 
 
 def _below(root: Path, found: Sources) -> Iterator[Source]:
-    tree = Tree(passed=found.passed, errors=found.errors)
-    real = root.resolve()
-    waiting = [(root, 0)]
-    while waiting:
-        folder, depth = waiting.pop()
-        folders, files = _entries(folder, tree)
-        if folders and depth == MOST_DEPTH:
-            found.passed += [(path, f"{MOST_DEPTH} folders deep") for path in folders]
-            folders = []
-        waiting += [(path, depth + 1) for path in reversed(folders)]
+    for folder, files in walk(root, found):
         place = folder.relative_to(root)
-        for file in _dumps(folder, files, real, tree):
+        for file in files:
             size = file.path.stat().st_size
             yield Source(file.path, file.path.name, place, size, file.name.is_opdebug)

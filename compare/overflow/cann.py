@@ -19,9 +19,10 @@ import numpy as np
 from dumper.errors import DumpError
 from ir2tbe.cann.content import Blob, Dump, Tensor
 from ir2tbe.cann.file import read
+from ir2tbe.cann.folder import DumpFile
 from ir2tbe.cann.formats import format_name
 from ir2tbe.cann.opdebug import Entry
-from ir2tbe.cann.overflow import DumpFile, Match, Tree, match, reports_of
+from ir2tbe.cann.overflow import Match, Tree, match, reports_of
 
 from ..whole import folder_with_room, replacing
 from .numbers import Numbers, numbers_of
