@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from dumper import dumper, open_dump
-from dumper.overflow import pending, vanished, watch
+from dumper.overflow import pending, proof, vanished, watch
 
 HALF = torch.float16
 
@@ -87,7 +87,7 @@ def test_the_same_events_and_the_same_file(run, batch, tmp_path, monkeypatch):
     once, late = tmp_path / "once.h5", tmp_path / "late.h5"
     expected = events(once, run)
     assert any(event[0] in ("created", "saturated") for event in expected)
-    for module in (pending, watch, vanished):
+    for module in (pending, watch, vanished, proof):
         monkeypatch.setattr(module, "is_immediate", lambda tensor: False)
     monkeypatch.setattr(pending, "_BATCH", batch)
     assert repr(events(late, run)) == repr(expected)

@@ -224,3 +224,18 @@ def test_a_flag_from_before_is_given_back(tmp_path):
         check(tmp_path / "o.h5", lambda: torch.ones(2, device="npu") * 2)
         assert torch.npu.utils.get_npu_overflow_flag()
         torch.npu.utils.clear_npu_overflow_flag()
+
+
+def test_a_step_without_a_scaler_has_scale_1_whatever_came_before(tmp_path):
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    with dumper(check_overflow=True, dump_path=tmp_path / "o.h5") as dump:
+        scaler.scale(model(torch.ones(2, 3)).sum()).backward()
+        scaler.step(optimizer)
+        dump.step()
+        assert dump.loss_scale.current == 2.0**10  # told of until there is something of the next
+        optimizer.zero_grad()
+        model(torch.ones(2, 3)).sum().backward()
+        dump.step()
+    assert dump.loss_scale.current == 1.0

@@ -67,14 +67,6 @@ def _unsaturated(tensor: torch.Tensor, found: Extent) -> Extent:
     return low, high
 
 
-def extents_of(tensors: Sequence[torch.Tensor], at_once: bool) -> list[Extent]:
-    """`extent_of` each. at_once: the device need not be waited for; else it is, once for all, and
-    both ends are of the largest absolute value."""
-    if at_once or not tensors:
-        return [extent_of(tensor) for tensor in tensors]
-    return [(-largest, largest) for largest in largest_of(tensors).tolist()]
-
-
 def largest_of(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """The largest absolute value of each, as float32 or wider on their device; does not wait."""
     by_dtype: dict[torch.dtype, list[int]] = {}

@@ -7,7 +7,7 @@ Everything that is said of head-room and underflow is computed from these when i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -56,19 +56,21 @@ class _Row(NamedTuple):
 
 
 class Samples:
-    """The results of one step."""
+    """The results of one step.
+
+    scale: the loss scale in its gradients. products: seqids of the matrix products of its backward,
+    and of the calls whose results they multiply.
+    """
 
     def __init__(self) -> None:
         # Of _Row's fields: a plain tuple is made in no time.
         self._rows: deque[tuple] = deque(maxlen=_ROWS)
-        self._last: deque[tuple] = deque()  # of the step before
         self._left = _BYTES
+        self.scale = 1.0
+        self.products: dict[int, Collection[int]] = {}
 
-    def clear(self) -> None:
-        """A step begins. The one before is told of until there is something of this one."""
-        if self._rows:
-            self._last, self._rows = self._rows, deque(maxlen=_ROWS)
-        self._left = _BYTES
+    def __bool__(self) -> bool:
+        return bool(self._rows)
 
     def add(
         self,
@@ -117,20 +119,20 @@ class Samples:
         return tensor.clone() if size <= count else sample_of(tensor, count)
 
     def _all(self) -> Iterator[_Row]:
-        return map(_Row._make, self._rows or self._last)
+        return map(_Row._make, self._rows)
 
-    def ranges(self, scale: float) -> list[Range]:
+    def ranges(self) -> list[Range]:
         """Of all that was kept, in order; gradients as backward made them, with the loss scale."""
-        return [_range(row, scale if row.unscaled else 1.0) for row in self._all()]
+        return self._ranges(self._all())
 
-    def gradients(
-        self, scale: float, products: Mapping[int, Collection[int]]
-    ) -> tuple[list[Range], list[Range], list[Range]]:
+    def _ranges(self, rows: Iterable[_Row]) -> list[Range]:
+        return [_range(row, self.scale if row.unscaled else 1.0) for row in rows]
+
+    def gradients(self) -> tuple[list[Range], list[Range], list[Range]]:
         """Those of the parameters, those of backward that a loss scale limits, and of these those
         that parameters' gradients are summed of.
 
-        products: seqids of matrix products of backward, and of the calls whose results they
-        multiply. A step in float32 tells what float16 would do only where autocast would use it:
+        A step in float32 tells what float16 would do only where autocast would use it:
         what goes into products and what comes out; the loss itself stays in float32. Where a
         program brings its own gradient to start from, nobody saw what carries it: then all.
         """
@@ -138,19 +140,17 @@ class Samples:
         of_parameters = [row for row in rows if row.ir == GRADIENT]
         backward = [row for row in rows if row.phase == BACKWARD]
         carrying = [row for row in backward if row.carries] or backward
-        into = set().union(*products.values())
+        into = set().union(*self.products.values())
         if not any(row.dtype is torch.float16 for row in carrying):
-            carrying = [r for r in carrying if r.seqid in into or r.seqid in products] or carrying
+            carrying = [
+                r for r in carrying if r.seqid in into or r.seqid in self.products
+            ] or carrying
         arriving = [row for row in carrying if row.seqid in into] or carrying
-
-        def ranges(of: list[_Row]) -> list[Range]:
-            return [_range(row, scale if row.unscaled else 1.0) for row in of]
-
-        gradients = ranges(of_parameters)
+        gradients = self._ranges(of_parameters)
         for row, found in zip(of_parameters, gradients, strict=True):
             if row.rounding and found.sample is not None:
                 found.sample[np.abs(found.sample) <= row.rounding] = 0
-        return gradients, ranges(carrying), ranges(arriving)
+        return gradients, self._ranges(carrying), self._ranges(arriving)
 
 
 def sample_of(tensor: torch.Tensor, count: int) -> torch.Tensor:

@@ -34,8 +34,7 @@ class Scaler:
     def __init__(self, change: Callable[[Overflow], None]) -> None:
         self._change = change
         self._rounds = [_Round()]
-        self.scale: float | None = None  # the last one
-        self.last: float | None = None  # that of the steps before
+        self.scale: float | None = None  # the last one of a step, when it has ended
 
     def is_its(self, op: Op) -> bool:
         """Whether this op is a scaler's."""
@@ -77,5 +76,4 @@ class Scaler:
 
     def new_step(self) -> None:
         """Another step begins."""
-        self.end_step()
-        self.last, self.scale = self.scale or self.last, None
+        self.scale = None

@@ -3,18 +3,14 @@
 In the usual case an op costs one reduction over each of its results (smallest and largest element,
 which are NaN if one is) and a line in the log of who made what. Only where that shows an overflow,
 or an operand holds one, the call is looked at closely (`verdict`). Optimizer ops cost less still:
-their results are proven harmless by intervals (`intervals`), where that can be.
+their results are proven harmless (`proof`), where that can be.
 
-An op that overwrites an operand is preceded by a copy of it, unless the same intervals prove that
-it cannot overflow: what is said about an overflow, and dumped, is the call as it was before.
-
-A proof is of arithmetic, and holds where kernels are right. On an npu, whose kernels are what is in
-doubt, nothing is proven.
+An op that overwrites an operand is preceded by a copy of it, unless it is proven that it cannot
+overflow: what is said about an overflow, and dumped, is the call as it was before.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,11 +23,11 @@ from ..scopes import BACKWARD, OPTIMIZER
 from ..tensors import storage_of
 from ..values import StoredValues
 from .events import Overflow
-from .extent import LARGEST, Extent, extent_of, extents_of, is_looked_at
+from .extent import LARGEST, Extent, extent_of, is_looked_at
 from .findings import Findings
-from .intervals import RULES, Interval, bound, is_safe
 from .log import Log
-from .pending import Pending, is_immediate, may_wait
+from .pending import Pending, is_immediate
+from .proof import Proofs, covers, extents_of, is_on_npu
 from .ranges import Range
 from .register import CLEARER, READERS, Register
 from .samples import PRODUCTS, Samples
@@ -64,9 +60,9 @@ class Watch:
         self._values = StoredValues()
         self._log = Log()
         self._samples = Samples()
-        self._last_products: dict[int, set[int]] = {}
-        self._products: dict[int, set[int]] = {}  # of backward, and whose results they multiply
+        self._before = self._samples  # those of the last step in which anything was seen
         self._scaler = Scaler(findings.change)
+        self._proofs = Proofs(self._values)
 
         def found(event: Overflow, look: Look) -> None:
             self._scaler.note(event)
@@ -82,18 +78,21 @@ class Watch:
 
     def new_step(self) -> None:
         """Another step begins: ranges and events of loss scaling are its own."""
-        self._pending.finish()
-        self._findings.passing(None)
+        self._end_step()
         self._scaler.new_step()
-        self._samples.clear()
-        if self._products:
-            self._last_products, self._products = self._products, {}
+        if self._samples:
+            self._before, self._samples = self._samples, Samples()
 
-    def finish(self) -> None:
-        """The context ends: what is still being computed is waited for."""
+    def _end_step(self) -> None:
+        """What is still being computed is waited for."""
         self._pending.finish()
         self._findings.passing(None)
         self._scaler.end_step()
+        self._samples.scale = self._scaler.scale or 1.0
+
+    def finish(self) -> None:
+        """The context ends."""
+        self._end_step()
         if self._register is not None:
             self._register.put_back()
 
@@ -115,7 +114,7 @@ class Watch:
             self._findings.limited("combined")
         extents = [self._extent_as_made(tensor) for _, tensor in found]
         unknown = [place for place, extent in enumerate(extents) if extent is None]
-        looked = self._extents([found[place][1] for place in unknown])
+        looked = extents_of([found[place][1] for place in unknown])
         for place, extent in zip(unknown, looked, strict=True):
             extents[place] = extent
         unscaled = self._scaler.has_unscaled
@@ -139,11 +138,11 @@ class Watch:
         made = None if storage is None else storage.maker
         if made is None or made.low is None or not (made.exact and made.single):
             return None
-        return (made.low, made.high) if _covers(tensor, storage.nbytes) else None
+        return (made.low, made.high) if covers(tensor, storage.nbytes) else None
 
     def ranges(self) -> list[Range]:
         """How far the results of the last step reach, and the gradients, with the loss scale."""
-        return self._samples.ranges(self._scale)
+        return self._told.ranges()
 
     @property
     def looked(self) -> bool:
@@ -151,16 +150,15 @@ class Watch:
         return self._log.any
 
     @property
-    def _scale(self) -> float:
-        return self._scaler.scale or self._scaler.last or 1.0
+    def _told(self) -> Samples:
+        """The step that is told of: the one before, until there is something of this one."""
+        return self._samples or self._before
 
     def loss_scale(self) -> LossScale | None:
         """The loss scales that work for the last step."""
-        scale = self._scale
-        gradients, backward, arriving = self._samples.gradients(
-            scale, self._products or self._last_products
-        )
-        return loss_scale(gradients, backward, scale, arriving)
+        told = self._told
+        gradients, backward, arriving = told.gradients()
+        return loss_scale(gradients, backward, told.scale, arriving)
 
     def before(self, call: Call) -> Look | None:
         """What a call is given, where that will be gone when it has run: an op that overwrites an
@@ -168,7 +166,7 @@ class Watch:
         op = call.op
         if op.is_view:
             return None
-        by_register = self._register is not None and _is_on_npu(call.values)
+        by_register = self._register is not None and is_on_npu(call.values)
         if not (op.written or by_register):
             return None
         look = self._look(call)
@@ -199,7 +197,8 @@ class Watch:
         if op.arrives_later and not op.waits(call.values):
             return  # it is not there yet
         proven = call.phase == OPTIMIZER and (
-            made.low is not None or (not op.written and self._prove(look, list(dense(result))))
+            made.low is not None
+            or (not op.written and self._proofs.prove(look, list(dense(result))))
         )
         if proven:
             self._log.add(made)
@@ -246,7 +245,8 @@ class Watch:
         if carries and call.phase == BACKWARD:
             made.carries = True
             if call.op.base in PRODUCTS:
-                self._products[call.seqid] = {one.seqid for one in sources if one and one.carries}
+                into = {one.seqid for one in sources if one and one.carries}
+                self._samples.products[call.seqid] = into
         look = Look(call, call.values, sources, made)
         look.has_overflow = overflowed
         return look
@@ -276,55 +276,8 @@ class Watch:
         self._pending.about_to_write(written)
         for one in self._findings.held:
             one.look.keep(written)
-        if not self._prove(look, written):
+        if not self._proofs.prove(look, written):
             look.given = saved(values, written)
-
-    def _prove(self, look: Look, results: list[torch.Tensor]) -> bool:
-        """Whether results of the dtypes of these tensors cannot overflow."""
-        op, values, made = look.call.op, look.call.values, look.made
-        largest = min((LARGEST.get(t.dtype, 0.0) for t in results), default=0.0)
-        if not (largest and op.base in RULES) or _is_on_npu(values):
-            return False
-        smallest = max(torch.finfo(t.dtype).tiny for t in results)
-        proven = bound(op.base, values, self._known, smallest)
-        if not is_safe(proven, largest):
-            return False
-        made.low, made.high = proven
-        made.exact = False
-        return True
-
-    def _known(self, value: Any) -> Interval | None:
-        """Between which numbers the elements of a tensor, or of a list of them, lie."""
-        tensors = list(dense(value))
-        if not all(map(is_looked_at, tensors)):
-            return None
-        storages = [self._values.of(tensor) for tensor in tensors]
-        found = [storage.maker for storage in storages]
-        # From before the context: the parameters, when the optimizer first meets them.
-        # And what numpy may have written since.
-        unknown = [
-            place
-            for place, (made, storage) in enumerate(zip(found, storages, strict=True))
-            if made is None or storage.volatile
-        ]
-        extents = self._extents([tensors[place] for place in unknown])
-        for place, extent in zip(unknown, extents, strict=True):
-            made = found[place] = Made(0, "", ())
-            made.widen(*extent)
-            if _covers(tensors[place], storages[place].nbytes):
-                storages[place].maker = made
-        if any(made.low is None or made.event or made.low != made.low for made in found):
-            return None
-        low = min((made.low for made in found), default=math.nan)
-        high = max((made.high for made in found), default=math.nan)
-        return (low, high) if low <= high else None
-
-    def _extents(self, tensors: list[torch.Tensor]) -> list[Extent]:
-        if not tensors:
-            return []
-        device = tensors[0].device
-        with may_wait(device):
-            return extents_of(tensors, is_immediate(tensors[0]))
 
     def _outside(self, tensor: torch.Tensor) -> Made:
         """What is known of memory from before the context."""
@@ -343,7 +296,7 @@ class Watch:
                 storage = self._values.of(tensor)
                 if storage is None:
                     continue
-                if not _covers(tensor, storage.nbytes):
+                if not covers(tensor, storage.nbytes):
                     made.rest = storage.maker or Made(0, "", ())
                 self._values.written(tensor, made)
         for tensor in dense(result):
@@ -366,16 +319,3 @@ class Watch:
         else:
             return self._register.read()
         return 0
-
-
-def _is_on_npu(values: list[Any]) -> bool:
-    """Whether an op runs on the npu: its first tensor lies there; of one without, it may."""
-    for value in values:
-        for tensor in dense(value):
-            return tensor.device.type == "npu"
-    return True
-
-
-def _covers(tensor: torch.Tensor, nbytes: int) -> bool:
-    """Whether a tensor is all that lies in its memory."""
-    return tensor.numel() * tensor.element_size() == nbytes
