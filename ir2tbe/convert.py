@@ -44,7 +44,6 @@ _FIELDS = 5
 _HEADER = 128
 """Bytes of an npy's, of all but the longest shapes."""
 
-_L1 = 0
 _TORCH = {np.dtype(name): name for name in ("bfloat16", "float8_e5m2", "float8_e4m3fn")}
 _TORCH[np.dtype(ml_dtypes.float8_e8m0fnu)] = "float8_e8m0fnu"
 """Names in torch of the dtypes that ml_dtypes has and numpy has not."""
@@ -110,18 +109,14 @@ def parts_of(path: Path, name: str, request: Request, opdebug: bool) -> Iterator
         except DumpError as error:
             yield error
     if request.format is None:
-        for i, blob in enumerate(dump.buffers):
-            title = "l1buffer" if blob.type == _L1 else "buffer"
-            yield _blob(f"{name}.{title}.{i}.bin", blob)
-        for i, blob in enumerate(dump.workspaces):
-            yield _blob(f"{name}.space.{i}.bin", blob)
+        for title, blob in dump.blobs():
+            yield _blob(f"{name}.{title}.bin", blob)
 
 
 def _chosen(dump: Dump, request: Request, path: Path) -> list[tuple[str, Tensor]]:
-    sides = {"input": dump.inputs, "output": dump.outputs}
     if request.side is None:
-        return [(f"{s}.{i}", tensor) for s in sides for i, tensor in enumerate(sides[s])]
-    tensors = sides[request.side]
+        return list(dump.tensors())
+    tensors = dump.inputs if request.side == "input" else dump.outputs
     if request.index >= len(tensors):
         what = f"there is no {request.side} {request.index}; it has {len(tensors)}"
         raise DumpError(what, path, f"-{request.side[0]} counts from 0")

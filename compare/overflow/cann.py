@@ -31,7 +31,6 @@ _ROOM = "make room, or name another -out"
 _NAME_BYTES = 255
 _LONGEST_ENDING = len(".l1buffer.65535.bin")
 _IDS = ("task_id", "stream_id", "context_id", "thread_id")
-_L1 = 0
 
 
 @dataclass(frozen=True)
@@ -171,18 +170,13 @@ class _Files:
         except DumpError as error:
             result.errors.append(error)
             return result
-        for side, tensors in (("input", dump.inputs), ("output", dump.outputs)):
-            for i, tensor in enumerate(tensors):
-                title = f"{side}.{i}"
-                shown = _written(tensor, title, self.path(source, f".{title}.npy"))
-                result.tensors.append(shown)
-                if shown.error is not None:
-                    result.errors.append(shown.error)
-        for i, blob in enumerate(dump.buffers):
-            title = "l1buffer" if blob.type == _L1 else "buffer"
-            self._write(source, f".{title}.{i}.bin", blob, result)
-        for i, blob in enumerate(dump.workspaces):
-            self._write(source, f".space.{i}.bin", blob, result)
+        for title, tensor in dump.tensors():
+            shown = _written(tensor, title, self.path(source, f".{title}.npy"))
+            result.tensors.append(shown)
+            if shown.error is not None:
+                result.errors.append(shown.error)
+        for title, blob in dump.blobs():
+            self._write(source, f".{title}.bin", blob, result)
         return result
 
     def _write(self, source: Path, ending: str, blob: Blob, result: OpDump) -> None:

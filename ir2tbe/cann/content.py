@@ -8,7 +8,7 @@ said when its values are asked for, so that one odd tensor costs no other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -23,6 +23,9 @@ MOST_DIMENSIONS = 32
 
 _MOST_ELEMENTS = 1 << 58
 """As many of the widest dtype numpy can address."""
+
+_L1 = 0
+"""Type of a buffer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,19 @@ class Dump:
     def parts(self) -> tuple[Tensor | Blob, ...]:
         """All that has bytes, in the order of the file."""
         return (*self.inputs, *self.outputs, *self.buffers, *self.workspaces)
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Inputs and outputs by what the original calls their files: `input.0`."""
+        for side, tensors in (("input", self.inputs), ("output", self.outputs)):
+            for i, tensor in enumerate(tensors):
+                yield f"{side}.{i}", tensor
+
+    def blobs(self) -> Iterator[tuple[str, Blob]]:
+        """Buffers and workspaces likewise: `l1buffer.0`, `space.0`."""
+        for i, blob in enumerate(self.buffers):
+            yield f"{'l1buffer' if blob.type == _L1 else 'buffer'}.{i}", blob
+        for i, blob in enumerate(self.workspaces):
+            yield f"space.{i}", blob
 
 
 def tensor_of(
