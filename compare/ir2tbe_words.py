@@ -5,7 +5,7 @@ What the table itself says (conditions, notes, sources) and JSON stay English.
 
 from __future__ import annotations
 
-from .phrases import LANGUAGES
+from dumper.language import Spoken
 
 _PHRASES = {
     # one op
@@ -120,14 +120,7 @@ _PHRASES = {
 }  # fmt: skip
 
 
-class Words:
-    """The phrases of one language."""
+class Words(Spoken):
+    """These phrases in one language."""
 
-    def __init__(self, language: str) -> None:
-        self._column = LANGUAGES.index(language)
-
-    def __call__(self, phrase: str, /, **values: object) -> str:
-        """The phrase of this name, its places filled; the one of `one <name>` for a count of 1."""
-        if values.get("count") == 1 and f"one {phrase}" in _PHRASES:
-            phrase = f"one {phrase}"
-        return _PHRASES[phrase][self._column].format(**values)
+    phrases = _PHRASES

@@ -1,17 +1,16 @@
 """What people read of a comparison, in English and in Chinese: one table, by name.
 
-csv, json and errors stay English. `speak` is asked once, by --lang; a phrase that takes values
-takes them by name, so that another language may order them otherwise.
+csv, json and errors stay English. `speak` is asked once, by --lang.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dumper.language import LANGUAGES, Spoken
+
 if TYPE_CHECKING:
     from .judging.verdict import Verdict
-
-LANGUAGES = ("en", "zh")
 
 _PHRASES = {
     "my dump": ("my dump", "待比对"),
@@ -185,19 +184,24 @@ _PHRASES = {
     "cannot_tell": ("cannot tell", "无法判断"),
 }  # fmt: skip
 
-_spoken = 0
+
+class _Words(Spoken):
+    phrases = _PHRASES
+
+
+_words = _Words(LANGUAGES[0])
 
 
 def speak(language: str) -> None:
     """Choose the language of what people read from here on. Raises ValueError for others."""
-    global _spoken
-    _spoken = LANGUAGES.index(language)
+    global _words
+    _words = _Words(language)
 
 
 def why(verdict: Verdict) -> str:
     """Why a row is judged as it is, for people."""
     code, culprit = f"code {verdict.code}", f"culprit {verdict.culprit}"  # may be a file's
-    if not _spoken or code not in _PHRASES:
+    if _words.lang == LANGUAGES[0] or code not in _PHRASES:
         return verdict.reason
     numbers = {
         name: "-" if value is None else f"{value:.3g}"
@@ -209,11 +213,5 @@ def why(verdict: Verdict) -> str:
 
 
 def phrase(name: str, /, **values: object) -> str:
-    """The phrase of this name in the chosen language, its places filled.
-
-    Where `count` is 1, the phrase is the one of that name that begins with `one`, if there is one.
-    """
-    one = f"one {name}"
-    if values.get("count") == 1 and one in _PHRASES:
-        name = one
-    return _PHRASES[name][_spoken].format(**values)
+    """The phrase of this name in the chosen language, as `Spoken` gives it."""
+    return _words(name, **values)

@@ -23,6 +23,13 @@ WORDS = {
 """What stands in a Chinese answer in place of an English word."""
 
 
+@pytest.fixture(autouse=True)
+def english_afterwards():
+    """The language is chosen once a process, which here runs other tests too."""
+    yield
+    phrases.speak("en")
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `npu.h5`, one op of which is wrong, and `cpu.h5`."""

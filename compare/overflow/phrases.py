@@ -5,9 +5,8 @@ The summary file stays English.
 
 from __future__ import annotations
 
+from dumper.language import Spoken
 from ir2tbe.cann.status import ATOMIC, CORE_BITS, UNKNOWN
-
-from ..phrases import LANGUAGES
 
 _PHRASES = {
     "none": (
@@ -82,14 +81,7 @@ _BITS = {
 _PHRASES |= {text: (text, _BITS[bit]) for bit, text in CORE_BITS.items()}
 
 
-class Words:
-    """The phrases of one language."""
+class Words(Spoken):
+    """These phrases in one language."""
 
-    def __init__(self, language: str) -> None:
-        self._column = LANGUAGES.index(language)
-
-    def __call__(self, name: str, /, **values: object) -> str:
-        """The phrase of this name, its places filled; the one of `one <name>` for a count of 1."""
-        if values.get("count") == 1 and f"one {name}" in _PHRASES:
-            name = f"one {name}"
-        return _PHRASES[name][self._column].format(**values)
+    phrases = _PHRASES

@@ -7,7 +7,7 @@ atlasaccuracy_16_0052. No torch.
 
 from __future__ import annotations
 
-LANGUAGES = ("en", "zh")
+from ..language import LANGUAGES
 
 BITS: dict[int, tuple[str, str]] = {
     0x8: (

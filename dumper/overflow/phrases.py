@@ -1,12 +1,11 @@
 """What people read of overflows, in English and in Chinese: one table, by name.
 
-A phrase that takes values takes them by name, so that another language may order them otherwise.
 No torch.
 """
 
 from __future__ import annotations
 
-from .bits import LANGUAGES
+from ..language import Spoken
 
 PHRASES: dict[str, tuple[str, str]] = {
     # the headline
@@ -266,20 +265,7 @@ PHRASES: dict[str, tuple[str, str]] = {
 }
 
 
-class Say:
-    """The phrases of one language: `say("step", step=3)`. Raises ValueError for another language.
+class Say(Spoken):
+    """These phrases in one language."""
 
-    Where `count` is 1, a phrase is the one of that name that begins with `one`, if there is one.
-    """
-
-    def __init__(self, lang: str) -> None:
-        if lang not in LANGUAGES:
-            raise ValueError(f"lang={lang!r}: choose {' or '.join(LANGUAGES)}")
-        self.lang = lang
-        self._spoken = LANGUAGES.index(lang)
-
-    def __call__(self, name: str, /, **values: object) -> str:
-        one = f"one {name}"
-        if values.get("count") == 1 and one in PHRASES:
-            name = one
-        return PHRASES[name][self._spoken].format(**values)
+    phrases = PHRASES
