@@ -18,6 +18,7 @@ from .commands.files import file_compare
 from .commands.ir2tbe import ir2tbe
 from .commands.ops import ops
 from .commands.overflow import overflow
+from .commands.replay import replay
 from .commands.results import judge, report
 from .guard import guarded
 from .program import Program, fail
@@ -38,6 +39,7 @@ for _command in (
     judge,
     ops,
     overflow,
+    replay,
     report,
     show,
 ):

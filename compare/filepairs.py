@@ -17,7 +17,7 @@ from pathlib import Path
 from dumper.errors import DumpError
 
 from .arrays import in_place_of
-from .comparing import notes_of, obstacle, status_of
+from .comparing import ALL, Options, notes_of, obstacle, status_of
 from .files import FileTensor, tensors_in
 from .metrics import compare_arrays
 from .row import Row, Status
@@ -59,7 +59,12 @@ def rows_of_folders(mine: Path, golden: Path) -> tuple[int, Iterator[Row]]:
 
     Raises DumpError, before any row, where one has no npy file.
     """
-    return _rows(_npy_files(mine), _npy_files(golden))
+    left, right = npy_files(mine), npy_files(golden)
+    for root, found in ((mine, left), (golden, right)):
+        if not any(isinstance(one, Path) for one in found.values()):
+            what = "there is no npy file in this directory, and no CANN dump file"
+            raise DumpError(what, root, "name one that has some, as msaccucmp convert makes them")
+    return _rows(left, right)
 
 
 def _rows(mine: Mapping[str, _Source], golden: Mapping[str, _Source]) -> tuple[int, Iterator[Row]]:
@@ -126,11 +131,11 @@ def _failed(row: Row, error: DumpError) -> Row:
     return replace(row, reasons=(f"{error.what}: {error.where}",))
 
 
-def measured(row: Row, mine: FileTensor, golden: FileTensor) -> Row:
+def measured(row: Row, mine: FileTensor, golden: FileTensor, options: Options = ALL) -> Row:
     """The row with its numbers, or with why it has none.
 
-    What a bare text does not say is taken from the other side. Raises DumpError for values that
-    cannot be read.
+    What a bare text does not say is taken from the other side. Of the options `skip` has no meaning
+    here. Raises DumpError for values that cannot be read.
     """
     taken: tuple[str, ...] = ()
     if mine.bare != golden.bare:
@@ -142,14 +147,20 @@ def measured(row: Row, mine: FileTensor, golden: FileTensor) -> Row:
     reason = obstacle(mine, golden, (None, None))
     if reason:
         return replace(row, reasons=(_of_files(reason),))
-    metrics = compare_arrays(mine.read(), golden.read())
+    a, b = mine.read(), golden.read()
+    if options.first and a.size > options.first:
+        a, b = (side.reshape(-1)[: options.first] for side in (a, b))
+    metrics = compare_arrays(a, b, options.divergence)
+    said = [custom.compare(a.reshape(-1), b.reshape(-1)) for custom in options.custom]
+    notes = (*map(_of_files, notes_of(mine, golden, metrics)), *taken)
     return replace(
         row,
         dtype=mine.dtype,
         shape=mine.shape,
         status=status_of(metrics, mine.dtype == golden.dtype),
         metrics=metrics,
-        reasons=(*map(_of_files, notes_of(mine, golden, metrics)), *taken),
+        reasons=(*notes, *(failed for _, failed in said if failed)),
+        custom=tuple(cell for cell, _ in said),
     )
 
 
@@ -158,7 +169,7 @@ def _of_files(reason: str) -> str:
     return _IN_DUMP.sub(r"\1 in mine", reason)
 
 
-def _npy_files(root: Path) -> dict[str, _Source]:
+def npy_files(root: Path) -> dict[str, Path | DumpError]:
     """The npy files below a directory by their path there, and what keeps others from being read.
 
     Links to directories are not followed, nor is a link to a file that lies elsewhere.
@@ -179,13 +190,10 @@ def _npy_files(root: Path) -> dict[str, _Source]:
         except OSError as error:
             what = f"this directory cannot be read ({error.strerror})"
             found[above] = DumpError(what, folder, "check its mode")
-    if not any(isinstance(one, Path) for one in found.values()):
-        what = "there is no npy file in this directory"
-        raise DumpError(what, root, "name one that has some, as msaccucmp convert makes them")
     return found
 
 
-def _linked(name: str, path: Path, home: Path) -> dict[str, _Source]:
+def _linked(name: str, path: Path, home: Path) -> dict[str, Path | DumpError]:
     """What a symbolic link in a directory stands for."""
     try:
         target = path.resolve(strict=True)

@@ -19,17 +19,23 @@ TOPN = 20
 MAX_LINE = 1_000_000
 """Of -ml, and the most that it may be."""
 
-_RULES = (
+RULES_ARE_OF_FOLDERS = (
     "leave it out: fusion rules say which ops of an original network became one op of a compiled "
     "one, and a dump of a running step holds every op as it ran"
 )
-_POSITIONS = (
-    "name one op with -op, or cut some out with h5copy; it counts ops in the order of a compiled "
-    "network's fusion rules"
+POSITIONS_ARE_OF_FOLDERS = (
+    "name one op with -op, or cut some out with h5copy; it counts the operators of a folder of "
+    "CANN dumps"
+)
+"""What to do instead with an option that only folders of CANN dumps have."""
+
+_OTHER_RULES = (
+    "leave it out: fusion rules of a quantized network, or of one that was compiled without "
+    "fusion, relate two compiled networks; -f takes those of mine"
 )
 _THREADS = (
-    "leave it out: FFTS+ splits an op over threads, whose files are put together, and a dump of a "
-    "running step holds every op whole"
+    "leave it out: FFTS+ splits an op over threads, whose files the original puts together without "
+    "it; here they are compared one by one"
 )
 
 
@@ -47,11 +53,11 @@ LANGUAGE = click.option(
 
 
 def _refused(*names: str, todo: str, flag: bool = False) -> Callable[[Callable], Callable]:
-    """An option that is known, and means nothing here."""
+    """An option that is known, and means nothing here, whatever is compared."""
 
     def refuse(_: click.Context, option: click.Option, value: object) -> None:
         if value:
-            raise DumpError("this option means nothing for HDF5 dumps", "/".join(names), todo)
+            raise DumpError("this option means nothing here", "/".join(names), todo)
 
     return click.option(
         *names, expose_value=False, hidden=True, is_flag=flag, default=None, callback=refuse
@@ -140,10 +146,22 @@ OPTIONS = (
         type=click.IntRange(10_000, MAX_LINE),
         help=f"With -op: lines a file; {MAX_LINE}.",
     ),
-    _refused("-f", "--fusion_rule_file", todo=_RULES),
-    _refused("-q", "--quant_fusion_rule_file", todo=_RULES),
-    _refused("-cf", "--close_fusion_rule_file", todo=_RULES),
-    _refused("-r", "--range", todo=_POSITIONS),
-    _refused("-s", "--select", todo=_POSITIONS),
+    click.option(
+        "-f",
+        "--fusion_rule_file",
+        "rules",
+        metavar="FILE",
+        help="Of a folder of CANN dumps against npy files: what was fused, ATC's json.",
+    ),
+    click.option(
+        "-r",
+        "--range",
+        "span",
+        metavar="START,END,STEP",
+        help="Of a folder of CANN dumps: only these operators, from 1; END -1 is the last.",
+    ),
+    click.option("-s", "--select", "chosen", metavar="I,J,...", help="Likewise, one by one."),
+    _refused("-q", "--quant_fusion_rule_file", todo=_OTHER_RULES),
+    _refused("-cf", "--close_fusion_rule_file", todo=_OTHER_RULES),
     _refused("-ffts", todo=_THREADS, flag=True),
 )

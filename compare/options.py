@@ -1,9 +1,9 @@
 """The original's options of `compare`, on the command line and as one value.
 
 Some say how to compare (-c -a -max -overflow_detection), some what to write as well (-p -advisor),
-two what to do instead of comparing everything (-map, -op). Those that need a compiled network's
-files have no meaning for dumps of ops, and are refused with what they are for. What would change
-nothing is never let pass in silence. docs/options.md has the table.
+two what to do instead of comparing everything (-map, -op), and three are of folders of CANN dumps
+(-f -r -s). Those that have no meaning are refused with what they are for: what would change nothing
+is never let pass in silence. docs/options.md has the table.
 
 flags.py has their names and limits. What is heavy is imported where it is used, so that `--help` is
 fast.
@@ -31,13 +31,15 @@ import click
 
 from dumper.errors import DumpError, printable
 
-from .flags import MAX_LINE, OPTIONS, TOPN
+from .flags import MAX_LINE, OPTIONS, POSITIONS_ARE_OF_FOLDERS, RULES_ARE_OF_FOLDERS, TOPN
+from .positions import Positions, positions_of
 from .program import complain, say
 
 if TYPE_CHECKING:
     from dumper.reader import Dump
 
     from .advisor import Advisor
+    from .columns import Columns
     from .custom import Custom
     from .row import Row
     from .summary import Summary
@@ -65,7 +67,8 @@ class Asked:
 
     scripts: folder of custom algorithms (-c). parameters: theirs by name (-a). first: elements of
     each tensor that are compared (-max), 0 for all. overflow: the column OverFlow is wanted.
-    filtered (-p), advisor, mapping: the files to write. single: the tensor of -op.
+    filtered (-p), advisor, mapping: the files to write. single: the tensor of -op. rules: the file
+    of -f. positions: of -r or -s.
     """
 
     scripts: str | None = None
@@ -76,6 +79,8 @@ class Asked:
     advisor: bool = False
     mapping: bool = False
     single: SingleOp | None = None
+    rules: str | None = None
+    positions: Positions | None = None
 
     def customs(self, built_in: tuple[str, ...]) -> tuple[Custom, ...]:
         """Load the algorithms of -c with the options of -a; this runs their files.
@@ -100,6 +105,19 @@ class Asked:
         return ()
 
 
+def algorithms(asked: Asked, algorithm: str) -> tuple[Columns, tuple[Custom, ...]]:
+    """The columns that -alg, -c and -overflow_detection come to, and the custom algorithms among
+    them; what -c has loaded for nothing is said. Raises DumpError."""
+    from .columns import ALGORITHMS, select
+
+    ours = tuple(each.name for each in ALGORITHMS)
+    customs = {each.name: each for each in asked.customs(ours)}
+    columns = select(algorithm, tuple(customs), asked.overflow)
+    if idle := [name for name in customs if name not in columns.custom]:
+        note(f"-alg leaves out {', '.join(idle)}, which -c has loaded")
+    return columns, tuple(customs[name] for name in columns.custom)
+
+
 def note(text: str) -> None:
     """Say on stderr what a user should know and no result depends on."""
     click.echo(f"msaccucmp: note: {printable(text)}", file=sys.stderr)
@@ -109,10 +127,16 @@ def original_options(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command the original's options; it gets what they ask for as `asked`."""
 
     @functools.wraps(command)
-    def collected(*, filtered: str, version: str, **values: object) -> int:
+    def collected(
+        *, filtered: str, version: str, rules: str | None, span: str | None, chosen: str | None,
+        **values: object,
+    ) -> int:  # fmt: skip
         own = {name: values.pop(name) for name in _HOW}
         single = _single(**{name: values.pop(name) for name in _SINGLE})
-        asked = Asked(filtered=filtered == "1", single=single, **own)
+        asked = Asked(
+            filtered=filtered == "1", single=single, rules=rules or None,
+            positions=positions_of(span, chosen), **own,
+        )  # fmt: skip
         _check(asked)
         if version == "1":
             note("-v 1 is the original's protobuf dump; an HDF5 dump has one version and is read")
@@ -153,6 +177,15 @@ def _single(
         raise click.UsageError("-o and -i are two tensors: give one of them.")
     side, number = ("input", source) if source is not None else ("output", output or 0)
     return SingleOp(name, side, number, topn or TOPN, max_line or MAX_LINE, not brief)
+
+
+def refuse_for_dumps(asked: Asked) -> None:
+    """Let no option through that only folders of CANN dumps have. Raises DumpError."""
+    what = "this option means nothing for HDF5 dumps"
+    if asked.rules is not None:
+        raise DumpError(what, "-f/--fusion_rule_file", RULES_ARE_OF_FOLDERS)
+    if asked.positions is not None:
+        raise DumpError(what, asked.positions.option, POSITIONS_ARE_OF_FOLDERS)
 
 
 def _check(asked: Asked) -> None:

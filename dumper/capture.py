@@ -103,7 +103,8 @@ class Capture(TorchDispatchMode):
         computed = None
         if feed.given is not None and not op.is_view:
             try:
-                result, computed = run_on(op, values, feed.given, feed.record, feed.drawn)
+                acl = session.acl_for(op.ir, place[0], place[1].module)
+                result, computed = run_on(op, values, feed.given, feed.record, feed.drawn, acl)
             except (RuntimeError, ValueError, TypeError, IndexError) as error:
                 loader.failed(feed, error)
                 feed = feed._replace(record=None, given=None)

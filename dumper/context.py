@@ -23,6 +23,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from .acl_dump import AclDump
 from .capture import capturing, on_top
 from .choice import Choice, numbers, size, words
 from .environment import describe_run, faults_listed, rank, world_size
@@ -62,7 +63,8 @@ class dumper:  # noqa: N801 - the original's name
     sequence id. dump_path: the file; None or '' a time-stamped one here; a directory one inside it;
     `{rank}` and `{step}` in it are filled in. check_overflow: look for overflow in every op, alone
     (the file then holds the ops that overflowed; without any there is none) or while dumping.
-    load_with_acl_dump: accepted, not built yet.
+    load_with_acl_dump: run the ops that are fed under ACL dump too, as acl.json in the working
+    directory says.
 
     What is recorded: ops (patterns of IR names), modules (patterns of module paths), phases,
     steps, ranks, sides (`input`, `output`), level (`op`, `call`, `module`: the boundary whose
@@ -76,7 +78,7 @@ class dumper:  # noqa: N801 - the original's name
     (overflow.ranges.Range of each result of the last step), `loss_scale`, `report()`.
 
     Raises RuntimeError for contradicting arguments and paths, DumpError for an unreadable load
-    file. Inside the context only what the step itself raises.
+    file or acl.json. Inside the context only what the step itself raises.
     """
 
     def __init__(
@@ -176,6 +178,7 @@ class dumper:  # noqa: N801 - the original's name
         if self._estimate is None and not kept:
             check(self.path)
         self._loader = None
+        self._acl = AclDump() if self.load_with_acl_dump else None
         if loading:
             self._source = open_dump(self.load_file_path)
             self._loader = Loader(self._source)
@@ -191,6 +194,7 @@ class dumper:  # noqa: N801 - the original's name
             self._loader,
             self._estimate.writer if self._estimate else self._writer,
         )
+        self._session.acl = self._acl
         if self.check_overflow:
             self._begin_check(kept)
         self._finals = Finals(self._session, self._names)
@@ -266,10 +270,15 @@ class dumper:  # noqa: N801 - the original's name
             )
         if self.check_overflow and self._estimate is not None:
             raise RuntimeError("check overflow mode and estimate can not run together!")
-        if self.load_with_acl_dump:
+        if not self.load_with_acl_dump:
+            return
+        if not (self.use_load or (self.use_dump and loads)):
             raise RuntimeError(
-                "load_with_acl_dump is accepted but not built yet in this version; leave it out"
+                "load_with_acl_dump dumps the ops of load mode: set use_load=True and a "
+                "load_file_path, or leave it out"
             )
+        if self._estimate is not None:
+            raise RuntimeError("load_with_acl_dump and estimate can not run together!")
 
     def _mode(self, loading: bool) -> str:
         if loading:
@@ -374,6 +383,8 @@ class dumper:  # noqa: N801 - the original's name
     def _report_load(self) -> None:
         self.matched, self.unmatched = self._loader.matched, self._loader.unmatched
         self._loader.report(self.path, self.load_file_path)
+        if self._acl is not None:
+            self._acl.report()
 
 
 def _unseen(read: Callable[[], T]) -> T:

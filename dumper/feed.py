@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from .acl_dump import AclDump
 from .agree import REPLACED
 from .draws import draws
 from .errors import DumpError
@@ -78,14 +79,19 @@ def run_on(
     given: list[Any],
     record: Record | None = None,
     drawn: Tensor | None = None,
+    acl: AclDump | None = None,
 ) -> tuple[Any, Any]:
     """Run a live call on given arguments.
 
     record: the counterpart, whose results are handed out where the op draws numbers. drawn: what
-    another op drew in its place. Returns what the caller gets, and what the op made of the given
-    arguments, which is what is recorded.
+    another op drew in its place. acl: dumps the op of a record while it runs, and nothing else of
+    what happens here. Returns what the caller gets, and what the op made of the given arguments,
+    which is what is recorded.
     """
-    computed = op.call(given)
+    if acl is None or record is None:
+        computed = op.call(given)
+    else:
+        computed = acl.call(op.ir, record.seqid, lambda: op.call(given))
     if record is not None and draws(op, given):
         _as_drawn(op, computed, record)
     if drawn is not None:

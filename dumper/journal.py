@@ -61,8 +61,8 @@ def pages_of(path: str) -> tuple[int, dict[int, bytes]]:
     """
     try:
         with (
-            open(path, "rb", buffering=0) as file,
-            open(journal_path(path), "rb", buffering=0, opener=_without_waiting) as journal,
+            open(path, "rb", buffering=0, opener=_without_waiting) as file,
+            open(journal_path(path), "rb", buffering=0, opener=_of_ours) as journal,
         ):
             found = os.fstat(journal.fileno())
             size = os.fstat(file.fileno()).st_size
@@ -76,7 +76,11 @@ def pages_of(path: str) -> tuple[int, dict[int, bytes]]:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
+    return os.open(path, flags | os.O_NONBLOCK)  # for a pipe's other end
+
+
+def _of_ours(path: str, flags: int) -> int:
+    return _without_waiting(path, flags | os.O_NOFOLLOW)
 
 
 def _checked(fd: int, size: int, data: bytes) -> tuple[int, dict[int, bytes]]:

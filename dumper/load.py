@@ -72,7 +72,9 @@ class Loader:
             if record.phase in VALUES
             for name in record.entry.names.values()
         }
-        self._recording = Recording(dump.records)
+        # An overflow check records only what overflowed.
+        overflow = dump.environment.get("mode") == "overflow"
+        self._recording = Recording(dump.records, extract=overflow)
         self._matcher = Matcher(self._recording)
         self._agreement = Agreement(self._recording.indexed)
         self._storages = StoredValues()  # `maker`: the recorded number, or where it was made

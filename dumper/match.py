@@ -10,9 +10,10 @@ the recorded number from then on). A call with other tensors is none, unless it 
 source line. So an inserted call takes nobody's counterpart, and one that follows a dropped call
 still finds its own. docs/load.md tells it to people.
 
-A file without an index (one op that h5copy took out, or the original's) has no calls. The records
-of an extract bear the numbers they had, and live ops are counted as the recording counted them; a
-whole run of the original is matched in order.
+A file without an index (one op that h5copy took out, or the original's) has no calls, and one of an
+overflow check has calls of which most ops are missing. The records of such an extract bear the
+numbers they had, and live ops are counted as the recording counted them; a whole run of the
+original is matched in order.
 """
 
 from __future__ import annotations
@@ -97,8 +98,8 @@ class Matcher:
 
     def find(self, live: Live, differs: Differs) -> Found:
         """Take the record that belongs to a live op."""
-        if not self._recording.indexed:
-            return self._without_index(live, differs)
+        if self._recording.extract or not self._recording.indexed:
+            return self._in_order(live, differs)
         if live.api is None:
             found = self._best(live, self._recording.outside(live), differs)
         else:
@@ -224,7 +225,7 @@ class Matcher:
         known = live.ir in self._recording.irs
         return Found(None, (reason or NOTHING_LEFT) if known else NO_SUCH_OP)
 
-    def _without_index(self, live: Live, differs: Differs) -> Found:
+    def _in_order(self, live: Live, differs: Differs) -> Found:
         recording, reason = self._recording, ""
         record = recording.numbered(live.ir, live.number) if recording.extract else None
         if record is not None and recording.left(record) and differs(record) is None:

@@ -89,12 +89,13 @@ class Queue:
 class Recording:
     """The records of one file as they are sought."""
 
-    def __init__(self, records: Iterable[Record]) -> None:
+    def __init__(self, records: Iterable[Record], extract: bool = False) -> None:
+        """extract: it is known to be a part of a run, whatever its numbers say."""
         found = [record for record in records if record.phase not in VALUES]
         highest = max((record.seqid for record in found), default=0)
         self.indexed = any(record.phase is not None for record in found)
         # A whole run bears nearly every number up to its last.
-        self.extract = not self.indexed and 2 * len(found) < highest
+        self.extract = extract or (not self.indexed and 2 * len(found) < highest)
         self.irs = {record.ir for record in found}
         self.modules = {record.entry.module for record in found}
         self.calls: dict[CallKey, list[Record]] = {}

@@ -11,6 +11,7 @@ tensor that it was given, and a subclass is not made from a file.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -49,8 +50,15 @@ def run(record: Record, device: str | torch.device = "cpu") -> Any:
     return replay(record, device).result
 
 
-def replay(record: Record, device: str | torch.device = "cpu") -> Replayed:
-    """Run a record's op as `run` does, and return its arguments too."""
+def replay(
+    record: Record,
+    device: str | torch.device = "cpu",
+    around: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Replayed:
+    """Run a record's op as `run` does, and return its arguments too.
+
+    around: entered for the op alone, when its arguments lie on the device.
+    """
     func = overload_named(record.ir)
     if func is None:
         raise DumpError(
@@ -60,7 +68,7 @@ def replay(record: Record, device: str | torch.device = "cpu") -> Replayed:
         )
     op, decoder = op_of(func), Decoder(record, torch.device(device))
     values = [decoder.argument(argument) for argument in op.arguments]
-    with _generator(op, record, values):
+    with _generator(op, record, values), around():
         return Replayed(op, values, op.call(values))
 
 

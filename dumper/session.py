@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from .acl_dump import AclDump
 from .choice import Choice
 from .errors import warn
 from .interrupt import HeldInterrupt
@@ -40,8 +41,9 @@ class Session:
     path: the file, created at the first record. environment: stored with it, and again at the end,
     since it may grow. make: makes the writer. loader: recorded inputs to feed, or None to record
     freely. recording: whether calls are stored; otherwise they are only looked at. watch: looks for
-    overflow, findings: what it found; None where nobody asked. paused: nothing is recorded for now.
-    trackers: of all threads that are followed. modes: what they have seen.
+    overflow, findings: what it found; None where nobody asked. acl: dumps the ops of a load run on
+    the device as well. paused: nothing is recorded for now. trackers: of all threads that are
+    followed. modes: what they have seen.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Session:
         self.calls = 0  # ops that were recorded so far
         self.watch: Watch | None = None
         self.findings: Findings | None = None
+        self.acl: AclDump | None = None
         self.recording = True
         self.stopped_silently = False
         self._environment = environment
@@ -96,6 +99,12 @@ class Session:
     def ours(self) -> bool:
         """Whether this is the process that began the file; a forked child must not touch it."""
         return os.getpid() == self._process
+
+    def acl_for(self, ir: str, phase: str, module: str | None) -> AclDump | None:
+        """What dumps an op on the device too, if it is wanted: the choice holds there as well."""
+        if self.acl is None or not self.choice.takes(ir, phase, module):
+            return None
+        return self.acl
 
     def next_seqid(self) -> int:
         """The number of the op that is being called."""

@@ -74,8 +74,8 @@ def find(paths: list[Path]) -> Sources:
     for path in paths:
         try:
             items = list(_below(path, found) if path.is_dir() else _itself(path))
-        except DumpError as error:
-            found.errors.append(error)
+        except (OSError, ValueError) as error:
+            found.errors.append(_unreadable(path, error))
             continue
         for item in items:
             if (item.folder, item.name) in taken:
@@ -88,11 +88,7 @@ def find(paths: list[Path]) -> Sources:
 
 
 def _itself(path: Path) -> Iterator[Source]:
-    try:
-        size = path.stat().st_size
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise DumpError(f"this file cannot be read ({reason})", path, "check the path") from None
+    size = path.stat().st_size
     name = parse(path.name)
     yield Source(path, path.name, Path(), size, name is not None and name.is_opdebug)
 
@@ -101,5 +97,14 @@ def _below(root: Path, found: Sources) -> Iterator[Source]:
     for folder, files in walk(root, found):
         place = folder.relative_to(root)
         for file in files:
-            size = file.path.stat().st_size
+            try:
+                size = file.path.stat().st_size
+            except OSError as error:  # it was there a moment ago
+                found.errors.append(_unreadable(file.path, error))
+                continue
             yield Source(file.path, file.path.name, place, size, file.name.is_opdebug)
+
+
+def _unreadable(path: Path, error: Exception) -> DumpError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return DumpError(f"this file cannot be read ({reason})", path, "check the path")

@@ -11,7 +11,7 @@ import importlib.util
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -33,8 +33,10 @@ from . import (
 )
 
 _NAME = "npu"
+_FAULT = "NPU_CORE_FAULT"
 _libraries: list[torch.library.Library] = []  # kernels live as long as their library object
 _real_npu_said = False
+_broken = ExitStack()  # faults that the environment asks for; never left
 
 
 def register(profile: str | None = None) -> None:
@@ -59,6 +61,8 @@ def register(profile: str | None = None) -> None:
         )
     _claim_device()
     options.set_profile(name)
+    if os.environ.get(_FAULT):
+        _break_for_good(os.environ[_FAULT])
 
 
 def _claim_device() -> None:
@@ -125,6 +129,19 @@ def _restore(saved: tuple[str, dict[str, str]]) -> Iterator[None]:
 def profile() -> str:
     """The profile in force."""
     return options.profile()
+
+
+def _break_for_good(text: str) -> None:
+    """Plant faults for the whole process: `op:kind[:nth]`, several with `;` between them.
+
+    So a command can be run on a chip that is as broken as the script's was. Raises ValueError.
+    """
+    for each in text.split(";"):
+        op, _, rest = each.strip().partition(":")
+        kind, _, nth = rest.partition(":")
+        if not (op and kind) or (nth and not nth.isdecimal()):
+            raise ValueError(f"{_FAULT}={text!r}: write op:kind or op:kind:nth, as addmm:sign_flip")
+        _broken.enter_context(fault(op, kind, int(nth) if nth else None))
 
 
 def fault(

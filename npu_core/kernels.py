@@ -21,7 +21,19 @@ from functools import partial
 
 import torch
 
-from . import accelerator, amp, cube, faults, losses, memory, options, random, signature, vector
+from . import (
+    accelerator,
+    amp,
+    cube,
+    faults,
+    losses,
+    memory,
+    observe,
+    options,
+    random,
+    signature,
+    vector,
+)
 
 _NPU, _CPU = "npu", torch.device("cpu")
 _CPU_KEY = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
@@ -111,7 +123,7 @@ def _kernel(op: torch._ops.OpOverload, name: str, composite: bool) -> Callable |
     elif draws:
         run = random.with_state(run)
     watch = vector.watch(op, name, sig)
-    kernel = _boxed(full, run, _unseen(op), sig, watch, *_aliases(op, name))
+    kernel = _boxed(op, full, run, _unseen(op), sig, watch, *_aliases(op, name))
     built[full] = _growing_outs(kernel, sig.outs) if sig.outs else kernel
     return built[full]
 
@@ -131,6 +143,7 @@ def _aliases(op: torch._ops.OpOverload, name: str) -> tuple[Callable, Callable]:
 
 
 def _boxed(
+    op: torch._ops.OpOverload,
     full: str,
     run: Callable,
     with_numbers: Callable,
@@ -142,12 +155,14 @@ def _boxed(
     """The function the dispatcher calls for one op."""
     tensors, lists, returned = sig.tensors, sig.lists, sig.returned
     own = returned[0] if returned else None
-    planted, live = faults.planted, options.live
+    planted, live, watched = faults.planted, options.live, observe.live
     # In-place foreach ops bump no version above the kernels: on CPU the ops inside them do, here
     # those run on aliases.
     foreach, own_list = full.startswith("_foreach_"), sig.written[0] if sig.written else 0
 
     def kernel(*args, **kwargs):
+        if watched.observer is not None and not observe.asleep():
+            return observe.call(op, kernel, args, kwargs)
         if full in planted and not faults.asleep():
             return faults.call(full, kernel, sig, args, kwargs)
         moved, given, compute = list(args), kwargs, run

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from . import formats, options
+from . import formats, observe, options
 from .formats import Format
 
 _LABEL = "_npu_core_label"
@@ -162,11 +162,12 @@ def claim_modules() -> None:
 def register(library: torch.library.Library) -> None:
     """Define the casts as ops in a library of namespace `npu`; called once, with the device."""
     for schema, key, kernel in (
-        ("npu_format_cast(Tensor self, int acl_format) -> Tensor", "PrivateUse1", _cast),
+        ("npu_format_cast(Tensor self, int acl_format) -> Tensor", "PrivateUse1",
+         _observed("npu_format_cast", _cast)),
         ("npu_format_cast.Tensor(Tensor self, Tensor dst) -> Tensor",
          "CompositeImplicitAutograd", _unseen(format_cast)),
         ("npu_format_cast_.acl_format(Tensor(a!) self, int acl_format) -> Tensor(a!)",
-         "PrivateUse1", _cast_in_place),
+         "PrivateUse1", _observed("npu_format_cast_", _cast_in_place)),
         ("npu_format_cast_(Tensor(a!) self, Tensor src) -> Tensor(a!)",
          "CompositeImplicitAutograd", _unseen(Tensor.copy_)),
         ("get_npu_format(Tensor self) -> int", "PrivateUse1", _unseen(get_format)),
@@ -176,6 +177,19 @@ def register(library: torch.library.Library) -> None:
         library.impl(schema.partition("(")[0], kernel, key)
     library.impl("npu_format_cast", _cast_with_gradient, "AutogradPrivateUse1")
     library.impl("npu_format_cast_.acl_format", _cast_in_place_with_gradient, "AutogradPrivateUse1")
+
+
+def _observed(name: str, kernel: Callable) -> Callable:
+    """A cast, seen by whoever observes the device where it is more than a label."""
+
+    def cast(self: Tensor, acl_format: int) -> Tensor:
+        if observe.live.observer is None or observe.asleep() or not _moves(self, acl_format):
+            return kernel(self, acl_format)
+        packet = getattr(torch.ops.npu, name)
+        op = packet.acl_format if name.endswith("_") else packet.default
+        return observe.call(op, kernel, (self, acl_format), {})
+
+    return cast
 
 
 def _code(tensor: Tensor, format: int | Tensor) -> int:

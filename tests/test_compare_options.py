@@ -12,6 +12,7 @@ from test_compare_custom import GOOD, folder
 
 from compare.cli import cli
 from compare.options import Asked, SingleOp, original_options
+from compare.positions import Positions
 from compare.program import Program
 
 NAMES = ("CosineSimilarity", *(f"Other{i}" for i in range(1, 10)))
@@ -66,7 +67,11 @@ def run(*arguments, capsys):
         (["-op", "x", "--max_line", "1000000"], Asked(single=SingleOp("x"))),
         (["-op", "x", "--ignore_single_op_result"], Asked(single=SingleOp("x", elements=False))),
         (["-op", "x", "-max", "3"], Asked(first=3, single=SingleOp("x"))),
-        (["-f", "", "-q", ""], Asked()),
+        (["-f", "", "-q", "", "-r", "", "-s", ""], Asked()),
+        (["-f", "rules.json"], Asked(rules="rules.json")),
+        (["-r", "2,9,3"], Asked(positions=Positions("-r 2,9,3", None, 2, 9, 3))),
+        (["--range", " , -1 ,"], Asked(positions=Positions("-r  , -1 ,"))),
+        (["-s", "3, 1"], Asked(positions=Positions("-s 3, 1", (3, 1)))),
     ],
 )
 def test_what_is_asked(arguments, expected, capsys):
@@ -100,6 +105,13 @@ def test_what_is_asked(arguments, expected, capsys):
         (["-op", "x", "-c", "d"], "-c would do nothing"),
         (["-op", "x", "-a", "A:k=v"], "-a would do nothing"),
         (["-op", "x", "-overflow_detection"], "-overflow_detection would do nothing"),
+        (["-r", "1,2,1", "-s", "1"], "give one of them"),
+        (["-r", "0,2,1"], "is not like 1,-1,1"),
+        (["-r", "1,2"], "is not like 1,-1,1"),
+        (["-r", "1,-2,1"], "is not like 1,-1,1"),
+        (["-r", "5,2,1"], "ends before it begins"),
+        (["-s", "1,,2"], "is not like 1,5,9"),
+        (["-s", "\u0661"], "is not like 1,5,9"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(arguments, words, capsys):
@@ -110,17 +122,33 @@ def test_what_cannot_be_meant_is_refused(arguments, words, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-f", "rules.json"], "leave it out: fusion rules"),
         (["-q", "rules.json"], "leave it out: fusion rules"),
         (["-cf", "rules.json"], "leave it out: fusion rules"),
-        (["-r", "1,10,2"], "name one op with -op"),
-        (["-s", "1,2"], "cut some out with h5copy"),
         (["-ffts"], "FFTS+"),
     ],
 )
-def test_options_of_compiled_networks_say_what_they_are_for(arguments, words, capsys):
+def test_options_that_mean_nothing_say_what_they_are_for(arguments, words, capsys):
     status, asked, said = run(*arguments, capsys=capsys)
     assert status == 2 and asked is None
+    assert "this option means nothing here" in said and words in said
+    assert f"where: {arguments[0][:2]}" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-f", "rules.json"], "leave it out: fusion rules"),
+        (["-r", "1,10,2"], "name one op with -op"),
+        (["-s", "1,2"], "cut some out with h5copy"),
+    ],
+)
+def test_options_of_folders_are_none_of_dumps(tmp_path, arguments, words, capsys):
+    files = [dump(tmp_path / name, {"op/1/output/y": ONE}) for name in ("m.h5", "g.h5")]
+    paths = ["-m", files[0], "-g", files[1], "-out", tmp_path / "o"]
+    with pytest.raises(SystemExit) as ended:
+        cli(["compare", *map(str, paths), *arguments])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and not (tmp_path / "o").exists()
     assert "this option means nothing for HDF5 dumps" in said and words in said
     assert f"where: {arguments[0][:2]}" in said
 

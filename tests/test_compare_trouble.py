@@ -116,3 +116,28 @@ def test_a_signal_leaves_nothing(tmp_path, name):
     assert process.returncode == 2
     assert errors.strip() == "msaccucmp: error: interrupted"
     assert os.listdir(out) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "compare -m PIPE -g cpu.h5",
+        "compare -m npu.h5 -g PIPE",
+        "convert -d PIPE -out out",
+        "h5copy -i PIPE -o out.h5 -s /mul -d /mul",
+        "info PIPE",
+        "ir2tbe --dump PIPE",
+        "ops PIPE",
+        "overflow -d PIPE",
+        "replay PIPE",
+        "show PIPE /mul/1",
+    ],
+)
+def test_no_command_waits_for_what_a_pipe_may_bring(pair, command):
+    os.mkfifo("dump.h5")
+    done = subprocess.run(
+        [sys.executable, SCRIPT, *command.replace("PIPE", "dump.h5").split()],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2 and "dump.h5" in done.stderr
+    assert "what to do" in done.stderr and "Traceback" not in done.stderr

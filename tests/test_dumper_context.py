@@ -51,15 +51,6 @@ def test_modes_exclude_each_other(tmp_path: Path, dump: Path) -> None:
         pass
 
 
-def test_what_is_not_built_says_so(tmp_path: Path, dump: Path) -> None:
-    context = dumper(
-        use_load=True, load_file_path=dump, load_with_acl_dump=True, dump_path=tmp_path / "x.h5"
-    )
-    with pytest.raises(RuntimeError, match="load_with_acl_dump is accepted but not built"), context:
-        pass
-    assert not (tmp_path / "x.h5").exists()
-
-
 @pytest.mark.parametrize("path", [None, "", "missing.h5", "."])
 def test_load_needs_a_file(path: str | None, tmp_path: Path) -> None:
     context = dumper(use_load=True, dump_path=tmp_path / "x.h5", load_file_path=path)

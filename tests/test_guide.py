@@ -5,17 +5,13 @@ Each snippet is a script of its own in the user's folder, because the guide ends
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from users import User
 
 from dumper import open_dump
-
-ROOT = Path(__file__).resolve().parent.parent
 
 TRAIN = """
 import torch
@@ -45,36 +41,18 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> User:
     return User(tmp_path_factory.mktemp("user"))
 
 
-class User:
-    """Somebody in a folder of their own, with the package installed: `import torch` is enough."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def run(self, *command: object, code: int = 0) -> str:
-        done = subprocess.run(
-            [str(part) for part in command],
-            cwd=self.folder,
-            env={**os.environ, "NPU_CORE": "910A"},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == code, f"{command}\n{done.stdout}{done.stderr}"
-        assert "Traceback" not in done.stderr
-        return done.stdout
-
-    def train(self, device: str, context: str) -> None:
-        (self.folder / "train.py").write_text(TRAIN.format(device=device, context=context))
-        self.run(sys.executable, "train.py")
-
-    def msaccucmp(self, *arguments: object, code: int = 0) -> str:
-        return self.run(sys.executable, ROOT / "scripts" / "msaccucmp.py", *arguments, code=code)
+def _train(user: User, device: str, context: str) -> None:
+    user.script(TRAIN.format(device=device, context=context))
 
 
 def test_the_guide_in_order(user: User, hdf5_tools: dict[str, str]) -> None:
     # 1. Dump on the device that trains right, then on the other.
-    user.train("cpu", 'with torch.utils.dumper(use_dump=True, dump_path="./model_gpu.h5") as dump:')
-    user.train("npu", 'with torch.utils.dumper(use_dump=True, dump_path="./model_npu.h5") as dump:')
+    _train(
+        user, "cpu", 'with torch.utils.dumper(use_dump=True, dump_path="./model_gpu.h5") as dump:'
+    )
+    _train(
+        user, "npu", 'with torch.utils.dumper(use_dump=True, dump_path="./model_npu.h5") as dump:'
+    )
 
     # 2. Compare; -out is left out, the last line names the csv.
     # The chip rounds as it is known to: nothing is at fault.
@@ -92,7 +70,7 @@ def test_the_guide_in_order(user: User, hdf5_tools: dict[str, str]) -> None:
             f"with torch.utils.dumper({flag}=True, load_file_path='./model_gpu.h5', "
             f"dump_path='./model_{flag}.h5') as dump:"
         )
-        user.train("npu", context)
+        _train(user, "npu", context)
         with open_dump(user.folder / f"model_{flag}.h5") as loaded:
             assert loaded.load_mode
             assert loaded.environment["mode"] == "load"
@@ -109,7 +87,7 @@ def test_the_guide_in_order(user: User, hdf5_tools: dict[str, str]) -> None:
         "with torch.utils.dumper(use_load=True, load_file_path='./output.h5', "
         "dump_path='./one_op.h5') as dump:"
     )
-    user.train("npu", context)
+    _train(user, "npu", context)
     with open_dump(user.folder / "one_op.h5") as loaded:
         assert [record.path for record in loaded.records] == [op]
     user.msaccucmp("compare", "-m", "./one_op.h5", "-g", "./output.h5")

@@ -1,14 +1,12 @@
-"""msaccucmp convert on CANN dump files: names and bytes of every type of file, whole folders, and
-what is not as it should be."""
+"""msaccucmp convert on CANN dump files: names and bytes of every type of file, and what is not as
+it should be."""
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import stat
 import subprocess
-import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,6 +111,30 @@ def test_names_and_values_with_a_format(conv: Path, tmp_path: Path, kind: str, n
     np.testing.assert_array_equal(found, IMAGE)
 
 
+TINY = bytes.fromhex(
+    "1200000000000000"  # the message has 18 bytes
+    "0a03322e30"  # 1 version "2.0"
+    "220b 0802 1002 1a030a0102 2804"  # 4 input: FLOAT16, ND, shape [2], size 4
+    "003c00c0"
+)
+NPY = b"\x93NUMPY\x01\0v\0{'descr': '<f2', 'fortran_order': False, 'shape': (2,), }"
+EXACT = {
+    "npy": (".npy", NPY.ljust(127) + b"\n\0\x3c\0\xc0"),
+    "msnpy": (".ND.npy", NPY.ljust(127) + b"\n\0\x3c\0\xc0"),
+    "bin": (".2.float16.ND.bin", b"\0\x3c\0\xc0"),
+    "txt": (".txt", b"# shape: [2]\n# dtype: float16\n1 -2\n"),
+}
+
+
+@pytest.mark.parametrize("kind", EXACT)
+def test_exact_bytes(tmp_path: Path, kind: str) -> None:
+    (tmp_path / NAME).write_bytes(TINY)
+    assert run("-d", tmp_path / NAME, "-out", tmp_path / "out", "-t", kind).exit_code == 0
+    suffix, data = EXACT[kind]
+    assert below(tmp_path / "out") == [f"{NAME}.input.0{suffix}"]
+    assert (tmp_path / "out" / f"{NAME}.input.0{suffix}").read_bytes() == data
+
+
 @pytest.mark.parametrize("name", BY_NAME)
 def test_every_type(tmp_path: Path, name: str) -> None:
     """npy is what np.save writes of the plain values, bin the file's own bytes."""
@@ -152,6 +174,45 @@ def test_pt_has_torchs_own_dtype(tmp_path: Path, name: str) -> None:
         np.testing.assert_array_equal(found.numpy(), values)
     else:
         np.testing.assert_array_equal(found.float().numpy(), values.astype("f4"))
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_every_type_as_every_kind_of_file(tmp_path: Path, name: str) -> None:
+    """Each is read by what reads such files, and all say the same."""
+    kind = BY_NAME[name]
+    data = np.random.default_rng(kind.code).integers(0, 256, 96, np.uint8)
+    data &= {"bool": 1, "float6_e3m2": 63, "float6_e2m3": 63}.get(name, 255)
+    values = decode(data, kind, 96 * 8 // max(kind.bits, 8))
+    source = made(tmp_path / NAME, one(values.reshape(2, -1, 3), kind))
+    shape = (2, values.size // 6, 3) if kind.by_shape else (source.stat().st_size,)
+    found = {}
+    for type in NAMES:
+        assert run("-d", source, "-out", tmp_path / type, "-t", type).exit_code == 0
+        (path,) = (tmp_path / type).iterdir()
+        if type == "txt":
+            lines = path.read_text().splitlines()
+            shape = tuple(json.loads(lines[0].removeprefix("# shape: ")))
+            wide = {"c": "c16", "f": "f8", "b": "i1"}.get(kind.plain.kind, kind.plain)
+            found[type] = np.loadtxt(path, dtype=wide).reshape(shape).astype(kind.plain)
+            header = lines[1].removeprefix("# dtype: ")
+            assert header in (kind.plain.name, kind.name, kind.values.name)
+        elif type == "pt":
+            tensor = torch.load(path)
+            native = tensor.dtype.is_floating_point and kind.values.isbuiltin != 1
+            found[type] = (tensor.float() if native else tensor).numpy()
+        elif type == "bin":
+            bits = np.frombuffer(path.read_bytes(), np.uint8)
+            with np.errstate(invalid="ignore"):
+                plain = decode(bits, kind, values.size).astype(kind.plain)
+            found[type] = plain.reshape(shape if kind.by_shape else -1)
+        else:
+            found[type] = np.load(path, allow_pickle=False)
+    for type, array in found.items():
+        assert array.shape == found["npy"].shape == shape or type == "bin"
+        assert array.dtype == kind.plain, type
+        np.testing.assert_array_equal(array.reshape(-1), found["npy"].reshape(-1), type)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(found["npy"].reshape(-1), values.astype(kind.plain))
 
 
 def test_txt(tmp_path: Path) -> None:
@@ -199,76 +260,6 @@ def test_reports_of_overflows_become_json(tmp_path: Path, layout: str, kind: str
     entry = found["AI Core"] if layout == "old" else found["acc_list"]["data"]
     assert (entry["task_id"], entry["status"]) == (3, 32)
     assert text.startswith('{\n    "')
-
-
-# Folders and lists
-
-
-def test_a_folder_with_folders(tmp_path: Path) -> None:
-    for i, place in enumerate(("", "0/1", "0/1/2")):
-        made(tmp_path / "dump" / place / f"Add.a.{i}.2.{STAMP}", one(np.full(3, i, "f2")))
-    (tmp_path / "dump" / "notes.txt").write_text("no dump")
-    done = run("-d", tmp_path / "dump", "-out", tmp_path / "out")
-    assert done.exit_code == 0
-    places = {0: "", 1: "0/1/", 2: "0/1/2/"}
-    names = {i: f"{place}Add.a.{i}.2.{STAMP}.input.0.npy" for i, place in places.items()}
-    assert below(tmp_path / "out") == sorted(names.values())
-    for i, name in names.items():
-        assert np.load(tmp_path / "out" / name).tolist() == [i] * 3
-    assert done.stdout.startswith("3 dump files, ")
-
-
-def test_several_by_commas(tmp_path: Path) -> None:
-    first = made(tmp_path / "a" / NAME, one(np.zeros(1, "f2")))
-    second = made(tmp_path / "b" / NAME, one(np.ones(1, "f2")))
-    third = made(tmp_path / "x,y" / f"Add.c.1.2.{STAMP}", one(np.ones(1, "f2")))
-    done = run("-d", f"{first},{second}", "-out", tmp_path / "out")
-    assert done.exit_code == 0
-    later, plain = below(tmp_path / "out")
-    assert plain == f"{NAME}.input.0.npy" and np.load(tmp_path / "out" / plain) == [0]
-    assert later.startswith(f"{NAME}.") and np.load(tmp_path / "out" / later) == [1]
-    assert run("-d", third, "-out", tmp_path / "more").exit_code == 0
-    assert below(tmp_path / "more") == [f"Add.c.1.2.{STAMP}.input.0.npy"]
-
-
-def test_many_files_by_several_processes(tmp_path: Path) -> None:
-    """More than one process takes, with a bad one among them."""
-    for i in range(80):
-        made(tmp_path / "dump" / f"Add.a.{i}.2.{STAMP}", one(np.full(2, i, "f2")))
-    (tmp_path / "dump" / f"Add.a.7.2.{STAMP}").write_bytes(b"\5" + bytes(30))
-    done = run("-d", tmp_path / "dump", "-out", tmp_path / "out")
-    assert done.exit_code == 2 and done.stderr.count("msaccucmp: error:") == 1
-    names = [f"Add.a.{i}.2.{STAMP}.input.0.npy" for i in range(80) if i != 7]
-    assert below(tmp_path / "out") == sorted([*names, "convert_failed_file_list.txt"])
-    assert all(np.load(tmp_path / "out" / n).tolist() == [int(n.split(".")[2])] * 2 for n in names)
-    failed = (tmp_path / "out" / "convert_failed_file_list.txt").read_text()
-    assert failed == f"{tmp_path}/dump/Add.a.7.2.{STAMP}\n"
-
-
-def test_names_that_are_too_long(tmp_path: Path) -> None:
-    """254 bytes stay; one more becomes its uuid3, and mapping.csv says what it was."""
-    ending = f".3.2.{STAMP}"
-    fits = "Add." + "b" * (254 - len("Add." + ending + ".input.0.npy")) + ending
-    longer = f"Add.c{fits[4:]}"
-    for name in (fits, longer):
-        made(tmp_path / "dump" / name, one(np.ones(2, "f2")))
-    for _ in range(2):  # the second time the line is there already
-        assert run("-d", tmp_path / "dump", "-out", tmp_path / "out").exit_code == 0
-    name = f"{longer}.input.0.npy"
-    short = f"{uuid.uuid3(uuid.NAMESPACE_DNS, name).hex}.npy"
-    expected = sorted([f"{fits}.input.0.npy", short, "mapping.csv"])
-    assert below(tmp_path / "out") == expected
-    with open(tmp_path / "out" / "mapping.csv", newline="") as file:
-        assert list(csv.reader(file)) == [[short, name]]
-    assert np.load(tmp_path / "out" / short).tolist() == [1, 1]
-
-
-def test_short_names_that_a_mapping_explains(tmp_path: Path) -> None:
-    made(tmp_path / "dump" / "123456", one(np.ones(2, "f2")))
-    made(tmp_path / "dump" / "999", one(np.ones(2, "f2")))
-    (tmp_path / "dump" / "mapping.csv").write_text(f"123456,{NAME}\n")
-    assert run("-d", tmp_path / "dump", "-out", tmp_path / "out").exit_code == 0
-    assert below(tmp_path / "out") == ["123456.input.0.npy"]
 
 
 # What is not as it should be

@@ -17,9 +17,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_ir2tbe_cann_fuzz import HUGE, damaged, make_seeds
+import torch  # noqa: F401 - before memory is bounded: pt files need it
+from click.testing import CliRunner
+from test_ir2tbe_cann_fuzz import (
+    HUGE,
+    NAMES,
+    SECONDS,
+    bounded,
+    damaged,
+    lying_mapping,
+    make_seeds,
+    within,
+)
 
 from compare import converting
+from compare.cli import cli
 from compare.converting import convert_all
 from dumper.errors import DumpError
 from ir2tbe.cann.content import Dump, tensor_of
@@ -33,8 +45,9 @@ from ir2tbe.sources import find
 from npu_core.formats import to_storage
 
 STAMP = 1673383728093446
+COUNT = 400
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "msaccucmp.py"
-KINDS_TRIED = [kind for kind in KINDS if kind != "pt"]
+SHAPES = [(), (), (2, 3), (4, 3, 2, 2), (4, 2, 2, 3), (16,), (2**40, 2**30), (1,) * 32, (2**62,)]
 
 
 def tiled_seeds(folder: Path) -> list[tuple[str, bytes]]:
@@ -75,18 +88,37 @@ def lying_of_layout(draw: random.Random, data: bytes) -> bytes:
     return struct.pack("<Q", len(changed)) + changed + data[8 + length :]
 
 
+def renamed(data: bytes, op_name: str) -> bytes:
+    """A file whose message has one field more: the last op_name counts."""
+    length = struct.unpack("<Q", data[:8].ljust(8, b"\0"))[0]
+    if length > len(data):
+        return data
+    more = DumpData(op_name=op_name).SerializeToString()
+    return struct.pack("<Q", length + len(more)) + data[8 : 8 + length] + more + data[8 + length :]
+
+
 def check(number: int, seeds: list[tuple[str, bytes]], folder: Path) -> bool:
     """Convert damaged file `number`; whether it was refused. Any other exception is a fault."""
     draw = random.Random(number)
     name, data = draw.choice(seeds)
-    target = draw.choice([None, *TARGETS])
-    request = Request(draw.choice(KINDS_TRIED), target)
+    target = draw.choice(TARGETS) if draw.random() < 0.6 else None
+    request = Request(draw.choice(KINDS), target)
+    if target is not None and draw.random() < 0.5:
+        side = draw.choice([None, "input", "output"])
+        request = replace(request, shape=draw.choice(SHAPES), side=side, index=draw.randrange(3))
     (folder / "dump").mkdir()
     tiled = name.startswith("Conv2D") and draw.random() < 0.8
     bad = lying_of_layout(draw, data) if tiled else damaged(draw, data, draw.choice(seeds)[1])
+    if draw.random() < 0.2:
+        bad = renamed(bad, draw.choice(NAMES))
+    if draw.random() < 0.15:
+        name = "123456"
+        (folder / "dump" / "mapping.csv").write_bytes(lying_mapping(draw, name))
     (folder / "dump" / name).write_bytes(bad)
-    results = list(convert_all(find([folder / "dump"]).files, folder / "out", request))
-    errors = [error for result in results for error in result.errors]
+    with within(SECONDS):
+        found = find([folder / "dump"])
+        results = list(convert_all(found.files, folder / "out", request))
+    errors = [*found.errors, *(error for result in results for error in result.errors)]
     assert all(isinstance(error, DumpError) and "\n  where: " in str(error) for error in errors)
     assert sorted(os.listdir(folder)) == ["dump", "out"]
     written = {name for result in results for name in result.written}
@@ -98,10 +130,35 @@ def check(number: int, seeds: list[tuple[str, bytes]], folder: Path) -> bool:
 def test_damaged_files(tmp_path: Path) -> None:
     seeds = make_seeds(tmp_path) + 6 * tiled_seeds(tmp_path)
     refused = 0
-    for number in range(400):
-        with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
+    for number in range(COUNT):
+        with tempfile.TemporaryDirectory(dir=tmp_path) as folder, bounded():
             refused += check(number, seeds, Path(folder))
-    assert 100 < refused < 400  # some are refused, and some are what they were or near it
+    assert COUNT // 4 < refused < COUNT  # some are refused, and some are what they were or near it
+
+
+@pytest.mark.parametrize("command", ["convert", "overflow"])
+def test_a_folder_of_damaged_files(tmp_path: Path, command: str) -> None:
+    """As a user has it: many at once, by all processors, with a mapping that lies."""
+    draw, seeds = random.Random(7), make_seeds(tmp_path) + 6 * tiled_seeds(tmp_path)
+    for i in range(120):
+        name, data = draw.choice(seeds)
+        name = f"{name[:-1]}{i}" if i % 3 else str(100 + i)
+        folder = tmp_path / "dump" / str(i % 4)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(damaged(draw, data, draw.choice(seeds)[1]))
+        rows = lying_mapping(draw, name).decode(errors="ignore").rstrip('"x')
+        with open(folder / "mapping.csv", "a") as file:
+            file.write(f"{rows}\n{name},Add.b.{i}.2.{STAMP}\n")
+    before = sorted(os.listdir(tmp_path))
+    arguments = [command, "-d", str(tmp_path / "dump"), "-out", str(tmp_path / "out")]
+    with within(SECONDS):
+        done = CliRunner().invoke(
+            cli, [*arguments, *(["-n", "99"] if command == "overflow" else [])]
+        )
+    assert done.exit_code == 2 and isinstance(done.exception, SystemExit), done.exception
+    assert "Traceback" not in done.output
+    assert sorted(os.listdir(tmp_path)) == sorted([*before, "out"])
+    assert all(path.is_dir() or path.is_file() for path in (tmp_path / "out").rglob("*"))
 
 
 def many(folder: Path, count: int, size: int) -> Path:
@@ -159,12 +216,12 @@ def test_a_fault_in_a_process_is_raised(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def main(count: int) -> None:
-    """Try damaged files 0 to `count`."""
+    """Try as many damaged files as that, others than the test does."""
     with tempfile.TemporaryDirectory() as base:
         seeds = make_seeds(Path(base)) + 6 * tiled_seeds(Path(base))
         refused = 0
-        for number in range(count):
-            with tempfile.TemporaryDirectory(dir=base) as folder:
+        for number in range(COUNT, COUNT + count):
+            with tempfile.TemporaryDirectory(dir=base) as folder, bounded():
                 refused += check(number, seeds, Path(folder))
     sys.stdout.write(f"{count} files, {refused} refused, no fault\n")
 

@@ -232,3 +232,20 @@ def test_a_forked_child_computes_and_is_told_when_it_cannot_run_backward() -> No
     *fine, refused = done.stdout.splitlines()
     assert fine == ["done", "done"]
     assert "autograd's threading in combination with fork-based multiprocessing" in refused
+
+
+def test_the_environment_breaks_the_chip_for_good() -> None:
+    code = """
+import torch, npu_core
+x = torch.ones(1, 1).npu()
+print([torch.mm(x, x).item() for _ in range(3)], [(-x).item(), torch.exp(x * 0).item()])
+"""
+    done = python(code, NPU_CORE_FAULT="mm:sign_flip:2; exp:sign_flip")
+    assert done.stdout.strip() == "[1.0, -1.0, 1.0] [-1.0, -1.0]", done.stderr
+
+
+@pytest.mark.parametrize("text", ["mm", "mm:", ":sign_flip", "mm:sign_flop", "mm:sign_flip:x"])
+def test_a_fault_in_the_environment_that_is_none_is_refused(text: str) -> None:
+    done = python("import torch, npu_core", NPU_CORE_FAULT=text)
+    assert done.returncode == 1 and "ValueError" in done.stderr
+    assert "NPU_CORE_FAULT" in done.stderr or "sign_flop" in done.stderr

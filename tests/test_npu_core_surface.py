@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -168,61 +168,6 @@ def test_the_overflow_flag_follows_the_mode(profile: str) -> None:
         assert torch.npu.get_npu_overflow_flag() is True
         torch.npu.clear_npu_overflow_flag()
         assert torch.npu.get_npu_overflow_flag() is False
-
-
-# ACL dump, which an upper floor serves
-
-
-class Served:
-    """A handler that writes down what it was asked for."""
-
-    def __init__(self) -> None:
-        self.calls: list[object] = []
-
-    def init(self) -> None:
-        self.calls.append("init")
-
-    def configure(self, path: str) -> None:
-        self.calls.append(path)
-
-    def finalize(self) -> None:
-        self.calls.append("finalize")
-
-
-@pytest.fixture
-def served() -> Iterator[Served]:
-    handler = Served()
-    torch.npu.register_dump(handler)
-    yield handler
-    torch.npu.register_dump(None)
-
-
-def test_acl_dump_goes_to_the_registered_handler(served: Served, tmp_path: Path) -> None:
-    config = tmp_path / "acl.json"
-    config.write_text("{}")
-    torch.npu.init_dump()
-    assert torch.npu.get_option("mdldumpswitch") == "enable"
-    torch.npu.set_dump(str(config))
-    torch.npu.finalize_dump()
-    assert torch.npu.get_option("mdldumpswitch") == "disable"
-    assert served.calls == ["init", str(config), "finalize"]
-
-
-def test_a_missing_configuration_is_refused(served: Served, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no configuration file at .*acl\.json"):
-        torch.npu.set_dump(str(tmp_path / "acl.json"))
-    assert served.calls == []
-
-
-@pytest.mark.parametrize(
-    "call",
-    [torch.npu.init_dump, torch.npu.finalize_dump, lambda: torch.npu.set_dump("acl.json")],
-    ids=["init", "finalize", "set"],
-)
-def test_acl_dump_without_a_handler_says_where_it_comes_from(call: Callable[[], None]) -> None:
-    torch.npu.register_dump(None)
-    with pytest.raises(RuntimeError, match="ACL dump.*comes with package ir2tbe"):
-        call()
 
 
 # Streams and events

@@ -153,6 +153,7 @@ def test_metadata(site: Path) -> None:
     assert {(e.group, e.name, e.value) for e in found.entry_points} == {
         ("console_scripts", "msaccucmp", "_torch_dumper_bootstrap:msaccucmp"),
         ("torch.backends", "torch_dumper", f"{BOOTSTRAP}:autoload"),
+        ("npu_core.acl_dump", "ir2tbe", "ir2tbe.acl.serve:handler"),
     }
 
 

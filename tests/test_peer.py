@@ -1,7 +1,7 @@
 """The peer tool reads what we write: pairs of ours, in both modes, give its numbers and ours.
 
 Where the peer is wrong by rule (golden zeros hidden, empty tensors), ours is checked against plain
-numpy instead, as in test_compare_golden.
+numpy instead, as in test_compare_golden. And it reads what `convert` makes of CANN dumps.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from click.testing import CliRunner
 import npu_core
 from compare.cli import cli
 from dumper import dumper, open_dump
+from ir2tbe.cann.content import Dump, tensor_of
+from ir2tbe.cann.file import write
+from ir2tbe.cann.types import BY_NAME
 
 
 @pytest.fixture(scope="module", params=["free", "load"])
@@ -122,3 +125,35 @@ def test_the_peer_reads_every_dtype_it_knows(peer: list[str], tmp_path: Path) ->
     refused = [row for path, row in rows.items() if path.startswith(("/exp/", "/cat/"))]
     assert len(refused) == 5
     assert all("is not in list" in row["CompareFailReason"] for row in refused)
+
+
+@pytest.mark.parametrize("kind", ["npy", "msnpy"])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("float16", "f2"), ("bfloat16", "f4"), ("int8", "i1"), ("bool", "?"), ("hifloat8", "f4"),
+     ("float8_e4m3fn", "f4"), ("int4", "i1")],
+)  # fmt: skip
+def test_the_peer_reads_converted_cann_dumps(
+    peer: list[str], tmp_path: Path, name: str, dtype: str, kind: str
+) -> None:
+    """Its file_compare takes both files, and finds the one value by which they differ."""
+    paths = []
+    for side, last in (("npu", 1), ("cpu", 0)):
+        values = np.array([[1, 0, 1], [1, 1, last]]).astype(BY_NAME[name].values)
+        (tmp_path / side).mkdir()
+        dump = tmp_path / side / "Add.a_b.3.2.1673383728093446"
+        write(dump, Dump(outputs=(tensor_of(values, BY_NAME[name]),), op_name="a/b"))
+        out = tmp_path / f"{side}_out"
+        done = CliRunner().invoke(cli, ["convert", "-d", str(dump), "-out", str(out), "-t", kind])
+        assert done.exit_code == 0, done.output
+        paths += out.glob("*.npy")
+    assert [np.load(path).dtype for path in paths] == [dtype, dtype]
+    arguments = ["file_compare", "-m", paths[0], "-g", paths[1], "-out", tmp_path / "theirs"]
+    done = subprocess.run([*peer, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = (tmp_path / "theirs").glob("file_result_*.txt")
+    said = dict(line.split(": ", 1) for line in path.read_text().splitlines() if ": " in line)
+    assert said["CosineSimilarity"] == f"{4 / np.sqrt(5 * 4):.6f}"
+    if name != "bool":  # of which it has no other number
+        assert said["MaxAbsoluteError"] == "1.000000"
+        assert said["MeanAbsoluteError"] == f"{1 / 6:.6f}"

@@ -12,8 +12,9 @@ import click
 from dumper.errors import DumpError, printable
 
 from ..flags import LANGUAGE, named
-from ..options import After, Asked, instead, note, original_options
+from ..options import After, Asked, algorithms, instead, note, original_options, refuse_for_dumps
 from ..program import TROUBLE, no_records, opening, ready_loops, say
+from .folders import cann_folder, compare_folders
 from .results import say_gaps, show_answer
 
 if TYPE_CHECKING:
@@ -79,11 +80,13 @@ def compare(
     mine: str, golden: str, out: str, algorithm: str, asked: Asked, resume: bool, exit_zero: bool,
     op_map: str | None, explained: str | None, lang: str,
 ) -> int:  # fmt: skip
-    """Compare two dumps, op by op, and write result_<time>.csv and .json."""
+    """Compare two dumps, op by op, and write result_<time>.csv and .json.
+
+    Or a folder of CANN dump files with another, with npy files or with an HDF5 dump.
+    """
     from dumper.superblock import check_file
 
     from ..alignment import OpMap
-    from ..columns import ALGORITHMS, select
     from ..comparing import Options
     from ..explain import explain
     from ..loss_scale import loss_scale
@@ -93,12 +96,18 @@ def compare(
     from ..run import Stopped, head_of, one_stop, places_of, run
 
     others = op_map or explained
+    if folder := cann_folder(mine, golden):
+        if resume or others:
+            what = "--resume, --op-map and --explain-align are for two HDF5 dumps."
+            raise click.UsageError(what)
+        return compare_folders(folder, golden, out, asked, algorithm, exit_zero, lang)
     if _are_no_dumps(mine, golden):
         from .files import compare_paths
 
         if asked != Asked() or algorithm != "all" or resume or others or lang != "en":
             raise click.UsageError("These files are no dumps: only -out and --exit-zero apply.")
         return compare_paths(mine, golden, out, exit_zero)
+    refuse_for_dumps(asked)
     speak(lang)
     if (asked.mapping or asked.single) and (resume or algorithm != "all" or others):
         raise click.UsageError("-map and -op take no -alg, --resume, --op-map or --explain-align.")
@@ -110,12 +119,7 @@ def compare(
         raise DumpError(
             "both paths name the same file", f"{mine} and {golden}", "name two different dumps"
         )
-    ours = tuple(each.name for each in ALGORITHMS)
-    customs = {each.name: each for each in asked.customs(ours)}
-    columns = select(algorithm, tuple(customs), asked.overflow)
-    custom = tuple(customs[name] for name in columns.custom)
-    if idle := [name for name in customs if name not in columns.custom]:
-        note(f"-alg leaves out {', '.join(idle)}, which -c has loaded")
+    columns, custom = algorithms(asked, algorithm)
     with opening(mine) as left, opening(golden) as right:
         for dump in (left, right):
             if not dump.records:

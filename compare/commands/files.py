@@ -1,6 +1,6 @@
-"""`msaccucmp file_compare`: two files of tensors, or two directories of npy files.
+"""`msaccucmp file_compare`: two files of tensors, or two directories of npy files or CANN dumps.
 
-`compare_paths` is what `compare` calls too where it is given no dumps.
+`compare_paths` is what `compare` calls too where it is given no HDF5 dumps, and `replay`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import click
 
 from dumper.errors import DumpError, printable
 
+from ..options import Asked
 from ..program import ready_loops, say
+from .folders import cann_folder, compare_folders
 
 
 @click.command("file_compare")
@@ -21,15 +23,20 @@ from ..program import ready_loops, say
 @click.option("-out", "--out", "--output", "out", default=".", help="Directory; made if missing.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 also when something differs.")
 def file_compare(mine: str, golden: str, out: str, exit_zero: bool) -> int:
-    """Compare two files (npy, txt, pt, safetensors) or two directories of npy files."""
+    """Compare two files (npy, txt, pt, safetensors) or two directories of npy files or CANN
+    dumps."""
     return compare_paths(mine, golden, out, exit_zero)
 
 
-def compare_paths(mine: str, golden: str, out: str, exit_zero: bool) -> int:
-    """Compare two files, or two directories, that are no dumps; print and write what is found.
+def compare_paths(mine: str, golden: str, out: str, exit_zero: bool, lang: str = "en") -> int:
+    """Compare two files or directories, of which mine is no HDF5 dump; print and write what is
+    found.
 
-    Returns the exit status. Raises DumpError for what is not there, is one file, or is not whole.
+    lang: what people read of folders of CANN dumps; all else is said in English. Returns the exit
+    status. Raises DumpError for what is not there, is one file, or is not whole.
     """
+    if folder := cann_folder(mine, golden):
+        return compare_folders(folder, golden, out, Asked(), "all", exit_zero, lang)
     from ..filepairs import rows_of_files, rows_of_folders
     from ..filereport import FirstOwn, show_pair, show_rows, write_pair
     from ..progress import with_progress

@@ -51,19 +51,48 @@ def read(path: str | Path) -> Dump:
 
 
 def write(path: str | Path, dump: Dump) -> None:
-    """Write a new dump file, mode 0600. Raises DumpError where there is one or none can be."""
-    message = _message(dump).SerializeToString(deterministic=True)
+    """Write a new dump file, mode 0600, all of it or none.
+
+    Raises DumpError where there is one or none can be, and for a dump that is too large to be read.
+    """
+    message = _packed(dump, path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
-        with open(os.open(path, flags, 0o600), "wb") as file:
+        with open(os.open(path, flags, 0o600), "wb") as file, _gone_if_not_whole(path):
             file.write(_LENGTH.pack(len(message)))
             file.write(message)
             for part in dump.parts:
                 file.write(part.read().data)
+            file.flush()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         todo = "remove what is in the way, or make room"
         raise DumpError(f"this cannot be written ({reason})", path, todo) from None
+
+
+@contextlib.contextmanager
+def _gone_if_not_whole(path: str | Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        os.unlink(path)
+        raise
+
+
+def _packed(dump: Dump, path: str | Path) -> bytes:
+    """The message of a dump. Raises DumpError for one that no reader takes."""
+    try:
+        message = _message(dump).SerializeToString(deterministic=True)
+    except ValueError as error:
+        what = f"this dump cannot be written ({error})"
+        raise DumpError(what, path, "names are Unicode, numbers fit their fields") from None
+    if len(message) > _HEADER:
+        what = f"this dump needs a header of {len(message)} bytes, and none has more than {_HEADER}"
+        raise DumpError(what, path, "dump fewer tensors in one file")
+    if len(dump.parts) > _PARTS:
+        what = f"this dump has {len(dump.parts)} tensors, and none has more than {_PARTS}"
+        raise DumpError(what, path, "dump fewer tensors in one file")
+    return message
 
 
 def _header(file: BinaryIO, size: int, path: Path) -> bytes:

@@ -1,21 +1,27 @@
-"""The dump files of a folder and of all folders below it.
+"""The dump files of a folder and of all folders below it, and one more in a folder.
 
 Names are judged before any file is opened, links that lead out of the folder are not followed, and
-files under a short name are taken as what `mapping.csv` says they are called.
+files under a short name are taken as what `mapping.csv` says they are called. What is written here
+is named so that it is found again.
 """
 
 from __future__ import annotations
 
 import csv
+import fcntl
 import os
 import re
+import stat
+import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dumper.errors import DumpError
 
-from .names import DumpName, parse
+from .content import Dump
+from .file import write
+from .names import DumpName, name_part, parse
 
 MOST_DEPTH = 30
 """Levels of folders that are looked into, as in the original."""
@@ -23,6 +29,11 @@ MOST_DEPTH = 30
 _MAPPING = "mapping.csv"
 _MAPPING_BYTES = 16 << 20
 _SHORT = re.compile(r"[A-Za-z0-9]+")
+_LONGEST = 254
+"""Bytes of a file's name; CANN shortens one of 255, which Linux would still take."""
+
+_LONGEST_MAPPED = 1 << 16
+"""Bytes of a name in mapping.csv; csv reads fields of twice as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +114,7 @@ def _leads_inside(path: Path, real: Path) -> bool:
 def _mapping(path: Path) -> dict[str, DumpName]:
     """Names by the short ones that files have on disk. Raises DumpError for what is no such csv."""
     try:
-        with open(path, encoding="utf-8", newline="") as file:
+        with open(path, encoding="utf-8-sig", newline="") as file:
             if os.fstat(file.fileno()).st_size > _MAPPING_BYTES:
                 raise DumpError(f"it has more than {_MAPPING_BYTES} bytes", path, "shorten it")
             rows = list(csv.reader(file))
@@ -118,3 +129,53 @@ def _mapping(path: Path) -> dict[str, DumpName]:
         if len(row) == 2 and _SHORT.fullmatch(row[0]) and (name := parse(row[1])) is not None:
             found[row[0]] = name
     return found
+
+
+def write_in(folder: Path, name: DumpName, dump: Dump) -> Path:
+    """Write a new dump file, mode 0600, where `walk` finds it under this name; return its path.
+
+    folder: there already. name: its type and name of the op as they are called, and written as they
+    stand in names of files. A name of 255 bytes or more goes to mapping.csv, and the file gets its
+    uuid3. Threads and processes may write to one folder. Raises DumpError for a name that could not
+    be read again, and where nothing can be written; then nothing is left.
+    """
+    name = replace(name, op_type=name_part(name.op_type), op_name=name_part(name.op_name))
+    full = str(name)
+    if len(full) > _LONGEST_MAPPED or parse(full) != name:
+        what = f"a dump file cannot be called {full[:_LONGEST]}"
+        todo = "give the op a type and a name, ids of 0 or more, and a timestamp of 16 digits"
+        raise DumpError(what, folder, todo)
+    if len(full) <= _LONGEST:
+        write(folder / full, dump)
+        return folder / full
+    path = folder / uuid.uuid3(uuid.NAMESPACE_DNS, full).hex
+    write(path, dump)
+    try:
+        _add_to_mapping(folder / _MAPPING, f"{path.name},{full}\n".encode())
+    except BaseException:
+        path.unlink()
+        raise
+    return path
+
+
+def _add_to_mapping(path: Path, line: bytes) -> None:
+    """Add a line, whole or not at all. Raises DumpError."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        with open(os.open(path, flags, 0o600), "r+b", buffering=0) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise DumpError("this is not a regular file", path, "remove it")
+            fcntl.flock(file, fcntl.LOCK_EX)  # or a line could follow one that is taken back
+            size = os.fstat(file.fileno()).st_size
+            if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
+                line = b"\n" + line
+            if size + len(line) > _MAPPING_BYTES:
+                what = f"with one name more it has more than {_MAPPING_BYTES} bytes"
+                raise DumpError(what, path, "dump to another folder")
+            if file.write(line) != len(line):
+                os.truncate(file.fileno(), size)
+                raise DumpError("there is no room for one name more", path, "make room")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        todo = "remove what is in the way, or make room"
+        raise DumpError(f"this cannot be written ({reason})", path, todo) from None

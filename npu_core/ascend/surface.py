@@ -42,7 +42,14 @@ from .accepted import (  # noqa: F401
     set_start_fuzz_compile_step,
     stress_detect,
 )
-from .acl_dump import finalize_dump, init_dump, register_dump, set_dump  # noqa: F401
+from .acl_dump import dump_if_asked as _dump_if_asked
+from .acl_dump import (  # noqa: F401
+    finalize_dump,
+    init_dump,
+    is_dumping,
+    register_dump,
+    set_dump,
+)
 from .host_memory import (  # noqa: F401
     empty_cache,
     max_memory_allocated,
@@ -90,6 +97,7 @@ def _lazy_init() -> None:
         logging.getLogger("npu_core").warning(
             "emulated Ascend NPU, profile %s; not real hardware", _options.profile()
         )
+        _dump_if_asked()
 
 
 def is_initialized() -> bool:

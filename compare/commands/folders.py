@@ -1,0 +1,157 @@
+"""What `compare` does with a folder of CANN dumps: against another, npy files or an HDF5 dump."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dumper.errors import DumpError, printable
+
+from ..options import Asked, algorithms
+from ..program import TROUBLE, complain, no_records, opening, ready_loops, say
+
+if TYPE_CHECKING:
+    from ..folders.pairs import Golden
+    from ..folders.scan import Folder
+
+_NPY = "npy file that is called like conv1.0.1673383728093446.npy"
+
+
+def cann_folder(mine: str, golden: str) -> Folder | None:
+    """My folder of CANN dumps, if that is what it is. Raises DumpError where only golden is one, or
+    mine is neither that nor a folder of npy files to go with golden."""
+    is_folder = os.path.isdir(mine), os.path.isdir(golden)
+    if not any(is_folder):
+        return None
+    from ..folders.scan import folder_of, nothing_found
+
+    found = folder_of(Path(mine)) if is_folder[0] else None
+    if found is None and is_folder[1] and folder_of(Path(golden)):
+        raise DumpError(
+            "golden is a folder of CANN dumps, and mine is none", f"{mine} and {golden}",
+            "swap -m and -g: CANN dumps are compared with golden values of any kind",
+        )  # fmt: skip
+    if found is None and is_folder == (True, False):
+        raise nothing_found(Path(mine), "")
+    return found
+
+
+def compare_folders(
+    mine: Folder, golden: str, out: str, asked: Asked, algorithm: str, exit_zero: bool, lang: str
+) -> int:
+    """Compare the operators of a folder with golden; print and write what is found.
+
+    Returns the exit status. Raises DumpError, before anything is written, for what cannot be
+    compared, and click.UsageError for options that have no meaning here.
+    """
+    from ..comparing import Options
+    from ..folders.pairs import all_pairs
+    from ..folders.phrases import Words
+    from ..folders.report import Parting, passed_over, show
+    from ..folders.rows import row_of
+    from ..folders.table import FolderColumns, write_mapping
+    from ..progress import with_progress
+    from ..result import result_file
+
+    _refuse(asked, algorithm)
+    words = Words(lang)
+    columns, custom = algorithms(asked, algorithm)
+    numbers = range(1, len(mine.ops) + 1)
+    if asked.positions is not None:
+        numbers = asked.positions.of(len(mine.ops))
+    with _golden(mine, golden, asked.rules) as (right, folders):
+        shape = FolderColumns(columns, right.addresses, asked.positions is not None)
+        for folder in folders:
+            for line in passed_over(folder, _npy_beside(folder), words):
+                say(line)
+            for error in folder.errors:
+                complain(str(error))
+        trouble = any(folder.errors for folder in folders)
+        steps = with_progress(numbers, "comparing", len(numbers))
+        pairs = all_pairs(mine, right, steps, rest=asked.positions is None)
+        if asked.mapping:
+            mapped = write_mapping(pairs, Path(out))
+            say(words("mapped", count=mapped.rows, unpaired=mapped.unpaired))
+            say(f"mapping: {printable(str(mapped.path))}")
+            return TROUBLE if trouble else int(mapped.unpaired > 0 and not exit_zero)
+        ready_loops()
+        options = Options(columns.divergence, asked.first, custom)
+        found = Parting()
+        with result_file(Path(out), shape) as result:
+            for pair in pairs:
+                row = row_of(pair, options)
+                result.add(row)
+                found.add(row)
+        show(mine, right, golden, found, words)
+    say(f"result: {printable(os.path.join(out, result.path.name))}")
+    if trouble:
+        return TROUBLE
+    return 0 if exit_zero or found.summary.nothing_wrong else 1
+
+
+def _refuse(asked: Asked, algorithm: str) -> None:
+    """Let no option through that would change nothing. Raises click.UsageError."""
+    of_dumps = {"-p": asked.filtered, "-advisor": asked.advisor, "-op": asked.single}
+    for option, given in of_dumps.items():
+        if given:
+            raise click.UsageError(
+                f"{option} is for two HDF5 dumps, not for folders; convert makes npy files of a "
+                "CANN dump, which file_compare takes."
+            )
+    if asked.mapping and algorithm != "all":
+        raise click.UsageError("-map compares nothing, so that -alg would do nothing.")
+
+
+@contextlib.contextmanager
+def _golden(mine: Folder, path: str, rules: str | None) -> Iterator[tuple[Golden, list[Folder]]]:
+    """What is taken as right, and the folders of CANN dumps that there are. Raises DumpError."""
+    from ..folders.pairs import Dumps
+    from ..folders.scan import folder_of, nothing_found
+
+    if os.path.isdir(path):
+        if os.path.samefile(mine.root, path):
+            what = "both paths name the same directory"
+            raise DumpError(what, f"{mine.root} and {path}", "name two different ones")
+        other = folder_of(Path(path))
+        if other is not None:
+            _no_rules(rules, "a folder of CANN dumps, whose operators pair by type and name")
+            yield Dumps(mine, other), [mine, other]
+            return
+        from ..filepairs import npy_files
+        from ..folders.fusion import load
+        from ..folders.originals import Originals
+
+        originals = Originals(mine.ops, npy_files(Path(path)), rules and load(Path(rules)))
+        if not originals.count:
+            raise nothing_found(Path(path), _NPY)
+        yield originals, [mine]
+        return
+    from dumper.superblock import check_file
+
+    from ..folders.records import Records
+
+    check_file(Path(path))
+    _no_rules(rules, "an HDF5 dump, whose records the dump files name")
+    with opening(path) as dump:
+        if not dump.records:
+            raise no_records(dump)
+        yield Records(dump), [mine]
+
+
+def _no_rules(rules: str | None, golden: str) -> None:
+    if rules is not None:
+        todo = "leave it out: fusion rules say which npy file an output belongs to"
+        raise DumpError(f"golden is {golden}", "-f/--fusion_rule_file", todo)
+
+
+def _npy_beside(folder: Folder) -> int:
+    """How many npy files of the original network's ops lie in a folder of CANN dumps."""
+    from ..filepairs import npy_files
+    from ..folders.originals import named
+
+    return sum(map(len, named(npy_files(folder.root)).values()))

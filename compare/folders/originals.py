@@ -1,0 +1,174 @@
+"""npy files of the original network's ops as golden: `{op_name}.{output_index}[.{timestamp}].npy`.
+
+A compiled network's operator may stand for several ops of the original one. Which of those an
+output was is told by fusion rules, else by what its own dump file says of it, else by its own name.
+Golden has outputs only: which of them an input was, only the rules can say. Files of one name are
+taken in the order of their timestamps, for the first, second, ... run of an operator.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from dumper.errors import DumpError
+from ir2tbe.cann.content import Dump, Tensor
+from ir2tbe.cann.names import name_part, parse
+
+from ..files import tensors_in
+from .fusion import Original, Rules
+from .pairs import (
+    BY_NAME,
+    BY_ORIGIN,
+    BY_RULES,
+    Pair,
+    Side,
+    cut,
+    name_of,
+    same_name,
+    sides,
+    unmatched,
+)
+from .scan import OpFile
+
+_NAMES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?P<op>.+)\.(?P<index>[0-9]{1,9})\.(?P<time>[0-9]{16})\.npy",
+        r"(?P<op>.+)\.(?P<index>[0-9]{1,9})\.npy",
+    )
+)
+_CONVERTED = re.compile(r"(?P<dump>.+)\.(input|output)\.[0-9]+\.npy")
+"""What `convert` made of a dump file, which is no output of an op of the original network."""
+
+_Key = tuple[str, int]
+
+
+class _Asked(NamedTuple):
+    """What a tensor of mine was in the original network, and who says so."""
+
+    original: Original
+    by: str
+
+
+def named(files: Iterable[str]) -> dict[_Key, list[str]]:
+    """Of paths below a folder those that are an op's output, by (name as in files, index), each in
+    the order of time."""
+    found: dict[_Key, list[tuple[int, str]]] = {}
+    for path in files:
+        name = path.rpartition("/")[2]
+        converted = _CONVERTED.fullmatch(name)
+        if converted and parse(converted["dump"]) is not None:
+            continue
+        match = next(filter(None, (pattern.fullmatch(name) for pattern in _NAMES)), None)
+        if match is not None:
+            time = int(match.groupdict().get("time") or 0)
+            key = name_part(match["op"]), int(match["index"])
+            found.setdefault(key, []).append((time, path))
+    return {key: [path for _, path in sorted(paths)] for key, paths in found.items()}
+
+
+class Originals:
+    """npy files as golden. ops: of mine, all of them. files: by their paths below the folder, with
+    what keeps others from being read."""
+
+    kind = "npy files"
+    addresses = False
+
+    def __init__(
+        self,
+        ops: Iterable[OpFile],
+        files: Mapping[str, Path | DumpError],
+        rules: Rules | None,
+    ) -> None:
+        self._files, self._rules = files, rules
+        self._named = named(name for name, file in files.items() if isinstance(file, Path))
+        self.count = sum(map(len, self._named.values()))
+        runs: Counter[Hashable] = Counter()
+        self._runs: dict[int, int] = {}
+        """The how many-th of its name an operator is, from 0, by its number."""
+        for op in ops:
+            key = op.name.op_type, same_name(op)
+            self._runs[op.number] = runs[key]
+            runs[key] += 1
+        self._used: set[str] = set()
+
+    def pairs(self, op: OpFile, dump: Dump) -> Iterator[Pair]:
+        """As `pairs.Golden` says."""
+        run = self._runs[op.number]
+        for where, index, side in sides(op, dump):
+            pair = Pair(op.number, op.name.op_type, where, side, None)
+            asked = self._asked(name_of(op, dump), where, index, side.tensor)
+            if asked is None:
+                yield replace(pair, **self._nothing(name_of(op, dump), side, where))
+                continue
+            path = self._found(asked.original, run)
+            label = f"{asked.original.name}:output:{asked.original.index}"
+            if path is None:
+                yield replace(pair, reason=unmatched(label, True))
+                continue
+            self._used.add(path)
+            golden = Side(asked.original.name, label, path)
+            try:
+                (tensor,) = tensors_in(self._files[path]).values()
+            except DumpError as error:
+                yield replace(pair, golden=golden, reason=f"{error.what}: {error.where}",
+                              damaged=True, by=asked.by)  # fmt: skip
+                continue
+            yield replace(pair, golden=replace(golden, tensor=tensor), by=asked.by,
+                          format=asked.original.format)  # fmt: skip
+
+    def left(self, index: int) -> Iterator[Pair]:
+        """As `pairs.Golden` says."""
+        for path, file in self._files.items():
+            if isinstance(file, DumpError):
+                reason = f"{file.what}: {file.where}"
+                yield Pair(index, None, None, None, Side(path, path, path), reason, damaged=True)
+        for (op, number), paths in sorted(self._named.items()):
+            for path in paths:
+                if path in self._used:
+                    continue
+                label = f"{op}:output:{number}"
+                inner = self._rules and self._rules.fused_into(op)
+                reason = unmatched(label, False)
+                if inner:
+                    reason = f"{op} is a part of {inner}, which has no output that is its"
+                yield Pair(index, None, "output", None, Side(op, label, path), reason,
+                           code="fused" if inner else "")  # fmt: skip
+
+    def _asked(self, name: str, where: str, index: int, tensor: Tensor) -> _Asked | None:
+        rules = self._rules
+        if rules is not None and name in rules:
+            found = (rules.output if where == "output" else rules.input)(name, index)
+            return found and _Asked(found, BY_RULES)
+        if where == "input":
+            return None
+        origin = tensor.origin
+        if origin is not None and origin.name:
+            original = Original(cut(origin.name), origin.output_index)
+            if self._key(original) in self._named:
+                return _Asked(original, BY_ORIGIN)
+        return _Asked(Original(name, index), BY_NAME)
+
+    def _nothing(self, name: str, side: Side, where: str) -> dict[str, str]:
+        """Why a tensor was no output of an op of the original network."""
+        if self._rules is not None and name in self._rules:
+            if self._rules.is_inserted(name) and where == "output":
+                return {"reason": f"the compiler made {name}, which is none of the original "
+                        "network", "code": "inserted"}  # fmt: skip
+            reason = f"the fusion rules do not say which original output {side.label} is"
+            return {"reason": reason, "code": "unnamed"}
+        reason = "golden has outputs of ops; which of them this input is, fusion rules (-f) say"
+        return {"reason": reason, "code": "unnamed"}
+
+    def _found(self, original: Original, run: int) -> str | None:
+        paths = self._named.get(self._key(original), ())
+        return paths[run] if run < len(paths) else None
+
+    @staticmethod
+    def _key(original: Original) -> _Key:
+        return name_part(original.name), original.index

@@ -1,0 +1,68 @@
+"""One pair of tensors to its row. What cannot be compared is a row with its reason, never an
+exception."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from dumper.errors import DumpError
+from ir2tbe.cann.content import Tensor
+
+from ..comparing import Options
+from ..filepairs import measured
+from ..files import FileTensor
+from ..judging.verdict import Kind, Verdict
+from ..row import Row, Status
+from .pairs import UNINITIALISED, Pair
+from .plain import both_plain, plain
+
+
+class FolderRow(NamedTuple):
+    """A row, and the pair that it is of."""
+
+    row: Row
+    pair: Pair
+
+
+def row_of(pair: Pair, options: Options) -> FolderRow:
+    """The row of a pair. What is nobody's fault is no trouble: its verdict is `cannot_tell`."""
+    labels = [side and side.label for side in (pair.mine, pair.golden)]
+    row = Row(
+        pair.index, pair.op_type, pair.where, None, *labels, None, None, Status.INCOMPARABLE, None,
+        match=pair.by or None,
+    )  # fmt: skip
+    if pair.reason:
+        return FolderRow(_without_values(row, pair), pair)
+    try:
+        mine, golden, note = _values(pair)
+        row = measured(row, mine, golden, options)
+    except DumpError as error:
+        return FolderRow(replace(row, reasons=(f"{error.what}: {error.where}",)), pair)
+    except MemoryError:
+        reason = f"not enough memory to compare {pair.mine.label}"
+        return FolderRow(replace(row, reasons=(reason,)), pair)
+    if row.status is Status.EQUAL and pair.mine.dtype != pair.golden.dtype:
+        row = replace(row, status=Status.ALIKE)
+    kind = pair.mine.tensor.kind
+    odd = "" if kind.numeric else f"what {kind.name} holds is compared as integers"
+    return FolderRow(replace(row, reasons=(*row.reasons, *filter(None, (note, odd)))), pair)
+
+
+def _without_values(row: Row, pair: Pair) -> Row:
+    row = replace(row, reasons=(pair.reason,))
+    if pair.code == UNINITIALISED:
+        return replace(row, status=Status.UNINITIALISED)
+    if not pair.damaged and None in (pair.mine, pair.golden):
+        row = replace(row, status=Status.UNPAIRED)
+    if pair.code:
+        row = row.judged_as(Verdict(Kind.CANNOT_TELL, pair.code, pair.reason))
+    return row
+
+
+def _values(pair: Pair) -> tuple[FileTensor, FileTensor, str]:
+    """Both tensors in one layout, and a note on what was assumed."""
+    mine, golden = pair.mine, pair.golden
+    if isinstance(golden.tensor, Tensor):
+        return both_plain(mine.tensor, golden.tensor, (mine.label, golden.label))
+    return plain(mine.tensor, pair.format, mine.label), golden.tensor, ""

@@ -1,0 +1,119 @@
+"""`msaccucmp replay`: recorded ops down to their TBE operators, without model or script."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+import npu_core
+from compare.cli import cli
+from dumper import dumper
+from ir2tbe.cann import file as cann_file
+from ir2tbe.cann.folder import DumpFile, Missed, walk
+from ir2tbe.cann.formats import format_name
+from ir2tbe.relayout import relayout
+
+ACL = {"dump_path": "acl", "dump_list": [], "dump_mode": "all", "dump_op_switch": "on"}
+
+
+@pytest.fixture(scope="module")
+def step(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dump of one step on npu."""
+    path = tmp_path_factory.mktemp("step") / "step.h5"
+    torch.manual_seed(0)
+    with npu_core.use("910A"), dumper(use_dump=True, dump_path=path):
+        net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)).npu()
+        net(torch.randn(6, 4).npu()).square().sum().backward()
+    return path
+
+
+@pytest.fixture
+def folder(step: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with that dump and an acl.json."""
+    shutil.copy(step, tmp_path / "step.h5")
+    (tmp_path / "acl.json").write_text(json.dumps({"dump": ACL}))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str, code: int = 0) -> Result:
+    done = CliRunner().invoke(cli, ["replay", *arguments])
+    assert done.exit_code == code, done.output
+    return done
+
+
+def files(root: Path) -> list[DumpFile]:
+    found = [each for _, inside in walk(root, Missed()) for each in inside]
+    return sorted(found, key=lambda each: each.name.task_id)
+
+
+def values(file: DumpFile, output: int = 0) -> np.ndarray:
+    tensor = cann_file.read(file.path).outputs[output]
+    return relayout(tensor.values(), format_name(tensor.format), "ND", tensor.original_shape)
+
+
+def test_an_op_becomes_its_operators(folder: Path) -> None:
+    with npu_core.use("910A"):
+        said = run("step.h5", "-op", "addmm").output
+    assert "Ascend 910A (emulated by npu_core)" in said
+    assert "Mul, MatMul, Add" in said and "is the recorded one" in said
+    found = files(folder / "acl")
+    assert [each.name.op_type for each in found] == ["Mul", "MatMul", "Add"]
+    assert len({each.name.op_name.rpartition("_")[0] for each in found}) == 1
+
+
+def test_other_devices_show_what_each_operator_should_make(folder: Path) -> None:
+    with npu_core.use("910A"):
+        run("step.h5", "-op", "native_batch_norm")
+        run("step.h5", "-op", "native_batch_norm", "--device", "cpu", "--acl", _acl(folder, "cpu"))
+    mine, golden = files(folder / "acl"), files(folder / "cpu")
+    assert [each.name.op_type for each in mine] == ["BNTrainingReduce", "BNTrainingUpdate"]
+    for a, b in zip(mine, golden, strict=True):
+        assert (a.name.op_type, a.name.op_name) == (b.name.op_type, b.name.op_name)
+        assert np.allclose(values(a), values(b), rtol=1e-5)
+
+
+def test_a_whole_step(folder: Path) -> None:
+    with npu_core.use("910A"):
+        said = run("step.h5").output
+    assert f"{len(files(folder / 'acl'))} dump files" in said
+    assert "BNTrainingReduceGrad" in said
+
+
+def test_chinese(folder: Path) -> None:
+    with npu_core.use("910A"):
+        assert "结果与记录逐位相同" in run("step.h5", "-op", "addmm", "--lang", "zh").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["missing.h5"], "missing.h5"),
+        (["step.h5", "-op", "addmn"], "addmm"),
+        (["step.h5", "--device", "tpu"], "no such device"),
+        (["step.h5", "--acl", "other.json"], "other.json"),
+        (["step.h5", "--acl", "step.h5"], "step.h5"),
+        (["acl.json"], "acl.json"),
+    ],
+)
+def test_trouble_is_one_message(folder: Path, arguments: list[str], words: str) -> None:
+    program = Path(__file__).resolve().parent.parent / "scripts" / "msaccucmp.py"
+    done = subprocess.run(
+        [sys.executable, program, "replay", *arguments], capture_output=True, text=True, cwd=folder
+    )
+    assert done.returncode == 2 and words in done.stderr
+    assert "what to do" in done.stderr and "Traceback" not in done.stderr
+
+
+def _acl(folder: Path, name: str) -> str:
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps({"dump": {**ACL, "dump_path": name}}))
+    return str(path)
