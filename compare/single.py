@@ -23,6 +23,7 @@ from dumper.stored import Tensor
 
 from .convert import estimate, safe, select
 from .elements import Table, Top, coordinates
+from .files import FileTensor
 from .filtered import write_npy
 from .kinds import comparable
 from .metrics import compare_arrays
@@ -53,17 +54,38 @@ def write_single(mine: Dump, golden: Dump, asked: SingleOp, folder: Path, first:
     tensor = _tensor(record, asked)
     partner, other = _counterpart(mine, golden, record, tensor)
     x, y = _arrays(record, tensor, partner, other)
+    numbered = asked.name.strip("/") not in (record.ir, printable(record.ir))
+    op = safe(record.ir) + (f"_{record.seqid}" if numbered else "")
+    paths = tensor.path, other.path
+    bytes_ = estimate([(record, tensor)], "npy")
+    return write_elements(x, y, tensor, paths, op, bytes_, asked, folder, first)
+
+
+def write_elements(
+    x: np.ndarray,
+    y: np.ndarray,
+    tensor: Tensor | FileTensor,
+    sources: tuple[str, str],
+    op: str,
+    needed: int,
+    asked: SingleOp,
+    folder: Path,
+    first: int = 0,
+) -> Shown:
+    """Write the files of two tensors of one shape.
+
+    tensor: mine, of which the dtype counts. sources: where the two come from. op: what the files'
+    names begin with. needed: bytes of the npy. Raises DumpError as `write_single` does.
+    """
     whole, shape, x, y = x, x.shape, x.reshape(-1), y.reshape(-1)
     if first:
         x, y = x[:first], y[:first]
     lines = x.size * asked.elements + 2 * min(asked.topn, x.size)
     folder_with_room(
         folder,
-        estimate([(record, tensor)], "npy") + lines * _LINE_BYTES,
+        needed + lines * _LINE_BYTES,
         "make room, name another -out, or leave out the elements with --ignore_single_op_result",
     )
-    numbered = asked.name.strip("/") not in (record.ir, printable(record.ir))
-    op = safe(record.ir) + (f"_{record.seqid}" if numbered else "")
     prefix = f"{op}_{asked.side}_{asked.number}"
     table = Table(x, y, shape)
     tops = Top(asked.topn), Top(asked.topn)
@@ -87,8 +109,8 @@ def write_single(mine: Dump, golden: Dump, asked: SingleOp, folder: Path, first:
     limits = zip(("Absolute", "Relative"), table.least, table.greatest, strict=True)
     summary = (
         f"TotalCount:{x.size}",
-        f"NPUDump:{printable(tensor.path)}",
-        f"GroundTruth:{printable(other.path)}",
+        f"NPUDump:{printable(sources[0])}",
+        f"GroundTruth:{printable(sources[1])}",
         f"Format:{coordinates(len(shape))}",
         *(
             f"{end}{kind}Error:{table.number % (value,)}"

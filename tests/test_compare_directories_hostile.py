@@ -196,7 +196,8 @@ def test_paths_that_do_not_go_together(tmp_path, golden):
     [
         (("-p", "1"), "-p is for two HDF5 dumps"),
         (("-advisor",), "-advisor is for two HDF5 dumps"),
-        (("-op", "a", "-o", "0"), "-op is for two HDF5 dumps"),
+        (("-op", "a", "-alg", "0"), "-op compares one tensor"),
+        (("-op", "a", "-s", "1"), "-op compares one tensor"),
         (("--resume",), "--resume, --op-map and --explain-align are for two HDF5 dumps"),
         (("--op-map", "x.json"), "--resume, --op-map"),
         (("--explain-align", "mm/1"), "--resume, --op-map"),

@@ -159,6 +159,29 @@ def test_convolution_backward_is_one_operator_for_each_gradient(name, mask):
             assert call.types[0] in ("Conv2D", "Conv3D")
 
 
+@pytest.mark.parametrize("name", [n for n in CONVOLUTIONS if "1d" not in n])
+def test_gradients_of_a_convolution_follow_from_the_operators_inputs(name):
+    given = convolved(name, torch.float64, "cpu")
+    rank, weight = given[0].dim() - 2, given[1]
+    grad = torch.randn_like(aten.convolution.default(*given))
+    call = called(aten.convolution_backward.default, grad, *given[:2], None, *given[3:],
+                  [True, True, False])  # fmt: skip
+    one, two = call.ran.steps
+    how = {"stride": 2, "padding": 1, "groups": given[-1]}
+    if CONVOLUTIONS[name][2]:
+        x, filters = (port.value for port in one.inputs)
+        computed = getattr(torch.nn.functional, f"conv{rank}d")(x, filters, **how)
+    else:
+        size, filters, back = (port.value for port in one.inputs)
+        formula = getattr(torch.nn.grad, f"conv{rank}d_input")
+        computed = formula(size.tolist(), filters, back, **how)
+    assert torch.allclose(computed, one.outputs[0].value)
+    x, size, back = (port.value for port in two.inputs)
+    formula = getattr(torch.nn.grad, f"conv{rank}d_weight")
+    assert torch.allclose(formula(x, size.tolist(), back, **how), two.outputs[0].value)
+    assert two.outputs[0].value.shape == weight.shape
+
+
 # Normalizations.
 
 
@@ -207,6 +230,7 @@ def test_batch_norm_backward(shape, dtype, training):
     _, mean, inverse = aten.native_batch_norm.default(*given)
     grad = drawn(*shape, dtype=dtype)
     weight, _, running_mean, running_var = vectors
+    spread = x.float().var([d for d in range(x.dim()) if d != 1], correction=0)
     for mask in ([True, True, True], [False, True, True]):
         call = called(aten.native_batch_norm_backward.default, grad, x, weight, running_mean,
                       running_var, mean, inverse, training, eps, mask)  # fmt: skip
@@ -216,6 +240,8 @@ def test_batch_norm_backward(shape, dtype, training):
         prefix = "BN3D" if len(shape) == 5 and training else "BN"
         known = (f"{prefix}TrainingUpdateGrad", f"{prefix}{last}")
         assert call.types == known[: 1 + mask[0]]
+        variance = call.ran.steps[0].inputs[3].value
+        assert torch.allclose(variance, spread if training else running_var, rtol=1e-4)
 
 
 def test_layer_norm_hands_on_the_variance():
@@ -318,6 +344,9 @@ def test_clone_hangs_on_how_the_tensor_lies(view, types, device):
     call = called(aten.clone.default, x, memory_format=torch.contiguous_format)
     check(call)
     assert call.types == types
+    if types == ("Transpose",):
+        base, places = (port.value for port in call.ran.steps[0].inputs)
+        assert base.is_contiguous() and torch.equal(base.permute(places.tolist()), x)
 
 
 @pytest.mark.parametrize(
@@ -328,6 +357,7 @@ def test_clone_hangs_on_how_the_tensor_lies(view, types, device):
         (lambda x: x, lambda y: y.cpu(), ()),
         (lambda x: x, lambda y: y.mT.contiguous().mT, ("AsStrided",)),
         (lambda x: x, lambda y: y[:1].expand(3, 4), ("AsStrided",)),
+        (lambda x: x, lambda y: y[:1], ("AsStrided",)),
         (lambda x: x.mT.contiguous().mT, lambda y: y, ("ViewCopy",)),
         (lambda x: x.mT.contiguous().mT, lambda y: y.half(), ("Cast", "ViewCopy")),
         (lambda x: x, lambda y: y.half().mT.contiguous().mT, ("AsStrided", "Cast")),
@@ -346,6 +376,25 @@ def test_a_copy_into_another_format_is_an_identity():
     call = called(aten.copy_.default, target, drawn(3, 4))
     check(call)
     assert call.types == ("Identity",)
+
+
+def test_a_cast_of_the_format_is_an_operator_where_memory_moves():
+    cast, tiled = torch.ops.npu.npu_format_cast.default, Format.FRACTAL_NZ
+    to = called(cast, drawn(3, 4), int(tiled))
+    back = called(cast, to.results[0], int(Format.ND))
+    there = called(torch.ops.npu.npu_format_cast_.acl_format, drawn(3, 4), int(tiled))
+    for call, formats in (
+        (to, [Format.ND, tiled]),
+        (back, [tiled, Format.ND]),
+        (there, [Format.ND, tiled]),
+    ):
+        check_ends(call)
+        check_formats(call)
+        (step,) = call.ran.steps
+        assert step.op == "TransData"
+        assert [port.format for port in (*step.inputs, *step.outputs)] == formats
+    assert called(cast, to.results[0], int(tiled)).types == ()
+    assert called(cast, drawn(3, 4), int(Format.NCHW)).types == ()
 
 
 def test_a_change_of_dtype_is_a_cast_on_the_device_only():
@@ -657,6 +706,20 @@ def test_a_label_is_what_an_input_says_where_nobody_asks_for_another():
     assert [p.format for p in (*step.inputs, *step.outputs)] == [Format.FRACTAL_NZ] * 2
     (step,) = called(aten.relu.default, drawn(1, 2, 3, 4)).ran.steps
     assert step.inputs[0].format is Format.NCHW
+
+
+@pytest.mark.parametrize("chip", PROFILES)
+def test_a_label_stays_where_the_op_writes_in_place(chip):
+    with profile(chip):
+        labelled = [
+            torch.ops.npu.npu_format_cast(drawn(3, 4), int(Format.FRACTAL_NZ)) for _ in "12"
+        ]
+        calls = [called(aten.relu_.default, labelled[0]),
+                 called(aten._foreach_mul_.Scalar, [drawn(5), *labelled], 2)]  # fmt: skip
+    for call in calls:
+        for step in call.ran.steps:
+            for port in (*step.inputs, *step.outputs):
+                assert (port.format is Format.FRACTAL_NZ) == (port.value.dim() == 2)
 
 
 def test_the_chips_own_formats_are_kept_where_it_has_them():

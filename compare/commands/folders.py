@@ -54,6 +54,7 @@ def compare_folders(
     from ..folders.phrases import Words
     from ..folders.report import Parting, passed_over, show
     from ..folders.rows import row_of
+    from ..folders.single import write_single
     from ..folders.table import FolderColumns, write_mapping
     from ..progress import with_progress
     from ..result import result_file
@@ -80,6 +81,12 @@ def compare_folders(
             say(f"mapping: {printable(str(mapped.path))}")
             return TROUBLE if trouble else int(mapped.unpaired > 0 and not exit_zero)
         ready_loops()
+        if asked.single:
+            shown = write_single(mine, right, asked.single, Path(out), asked.first)
+            for line in shown.summary:
+                say(line)
+            say(f"{len(shown.paths)} files in {printable(out)}")
+            return TROUBLE if trouble else int(shown.differing > 0 and not exit_zero)
         options = Options(columns.divergence, asked.first, custom)
         found = Parting()
         with result_file(Path(out), shape) as result:
@@ -96,15 +103,19 @@ def compare_folders(
 
 def _refuse(asked: Asked, algorithm: str) -> None:
     """Let no option through that would change nothing. Raises click.UsageError."""
-    of_dumps = {"-p": asked.filtered, "-advisor": asked.advisor, "-op": asked.single}
+    of_dumps = {"-p": asked.filtered, "-advisor": asked.advisor}
     for option, given in of_dumps.items():
         if given:
             raise click.UsageError(
                 f"{option} is for two HDF5 dumps, not for folders; convert makes npy files of a "
                 "CANN dump, which file_compare takes."
             )
-    if asked.mapping and algorithm != "all":
-        raise click.UsageError("-map compares nothing, so that -alg would do nothing.")
+    for option, given in (("-map", asked.mapping), ("-op", asked.single)):
+        if given and algorithm != "all":
+            what = "compares nothing" if asked.mapping else "compares one tensor"
+            raise click.UsageError(f"{option} {what}, so that -alg would do nothing.")
+    if asked.single and asked.positions is not None:
+        raise click.UsageError("-op compares one tensor, so that -r or -s would do nothing.")
 
 
 @contextlib.contextmanager

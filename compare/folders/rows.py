@@ -35,7 +35,7 @@ def row_of(pair: Pair, options: Options) -> FolderRow:
     if pair.reason:
         return FolderRow(_without_values(row, pair), pair)
     try:
-        mine, golden, note = _values(pair)
+        mine, golden, note = values_of(pair)
         row = measured(row, mine, golden, options)
     except DumpError as error:
         return FolderRow(replace(row, reasons=(f"{error.what}: {error.where}",)), pair)
@@ -60,8 +60,8 @@ def _without_values(row: Row, pair: Pair) -> Row:
     return row
 
 
-def _values(pair: Pair) -> tuple[FileTensor, FileTensor, str]:
-    """Both tensors in one layout, and a note on what was assumed."""
+def values_of(pair: Pair) -> tuple[FileTensor, FileTensor, str]:
+    """Both tensors in one layout, and a note on what was assumed. Raises DumpError."""
     mine, golden = pair.mine, pair.golden
     if isinstance(golden.tensor, Tensor):
         return both_plain(mine.tensor, golden.tensor, (mine.label, golden.label))

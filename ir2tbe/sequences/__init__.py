@@ -6,6 +6,9 @@ and outputs. Values between the operators are computed by torch's ops on the cal
 that they are the emulated chip's on npu, and on the CPU the golden ones to compare them with. An op
 that the table has no sequence for, or one that nobody broke down, is one operator, and says so.
 
+Inputs are taken as they are: that the chip first copies one that is not contiguous, unless the
+operator can be told, is no step here, as the table has none for it.
+
 `steps` has what comes out, `layouts` in which formats; the other modules have the builders, each of
 one kind of op.
 """
@@ -24,11 +27,11 @@ from dumper.ops import Op
 from ir2tbe.table import Entry, How, table
 from npu_core import status
 
-from . import convolution, elementwise, generic, lists, losses, matrix, memory, norm  # noqa: F401, I001
+from . import convolution, elementwise, generic, lists, losses, matrix, memory, norm  # noqa: F401
 from .registry import BUILDERS
 from .steps import Call, Port, Ran, Step, flat, tensors
 
-__all__ = ["Port", "Ran", "Step", "results_of", "run"]
+__all__ = ["Port", "Ran", "Step", "entry_of", "results_of", "run"]
 
 
 def results_of(op: Op, values: list[Any], returned: Any) -> list[Tensor | None]:

@@ -69,7 +69,7 @@ def _named(op: str, x: Tensor) -> str:
 
 
 def _four(value: Tensor) -> Tensor:
-    """ "conv1d is unsqueezed to 4-D"."""
+    """As the chip takes it: "conv1d is unsqueezed to 4-D"."""
     return value.unsqueeze(2) if value.dim() == 3 else value
 
 

@@ -7,16 +7,14 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from dumper.tensors import dtype_name
-
 from .registry import builds
-from .steps import Call, Number, Operand
+from .steps import Call, Number, Operand, cast_to
 
 
 @builds("add", "add_")
 def add(call: Call) -> bool:
     """Add; "alpha != 1" is AxpyV2, but of a number, which is multiplied before."""
-    a, b, alpha = call["self"], call["other"], call["alpha"]
+    a, b, alpha = call["self"], call.scalar(call["other"]), call["alpha"]
     if isinstance(b, Tensor) and alpha != 1:
         _binary(call, "AxpyV2", a, b, lambda x, y: torch.add(x, y, alpha=alpha), [alpha])
     else:
@@ -27,7 +25,7 @@ def add(call: Call) -> bool:
 @builds("sub", "sub_")
 def subtract(call: Call) -> bool:
     """Sub; "alpha != 1" multiplies first what is taken away."""
-    a, b, alpha = call["self"], call["other"], call["alpha"]
+    a, b, alpha = call["self"], call.scalar(call["other"]), call["alpha"]
     if not isinstance(b, Tensor):
         b = b * alpha
     elif alpha != 1:
@@ -78,20 +76,15 @@ def _binary(
     formula: what it computes of the two, for results that are of yet another dtype: one written in
     place, narrower than what the operands promote to, is cast back. more: further inputs.
     """
+    a, b = call.scalar(a), call.scalar(b)
     common = torch.result_type(a, b)
     if len({t.dtype for t in (a, b) if isinstance(t, Tensor)}) > 1:
-        a, b = (_cast(call, t, common) if isinstance(t, Tensor) else t for t in (a, b))
+        a, b = (call.cast(t, common) if isinstance(t, Tensor) else t for t in (a, b))
         if call.result().dtype is not common and call.op.written:
             wide = call.compute(op, [a, b, *more], formula(a, b))
-            call.whole("Cast", [wide], {"dst_type": dtype_name(call.result().dtype)})
+            call.whole("Cast", [wide], cast_to(call.result().dtype))
             return
     call.whole(op, [a, b, *more])
-
-
-def _cast(call: Call, x: Tensor, dtype: torch.dtype) -> Tensor:
-    if x.dtype is dtype:
-        return x
-    return call.compute("Cast", [x], x.to(dtype), attributes={"dst_type": dtype_name(dtype)})
 
 
 @builds("pow")

@@ -91,15 +91,23 @@ _KINDS: dict[str, tuple[tuple[Kind, ...], tuple[Kind, ...]]] = {
 
 
 def formats(
-    op: str, inputs: Sequence[Tensor], known: Sequence[Format | None], outputs: Sequence[Tensor]
+    op: str,
+    inputs: Sequence[Tensor],
+    known: Sequence[Format | None],
+    outputs: Sequence[Tensor],
+    own: Sequence[Format | None],
 ) -> tuple[list[Format], list[Format]]:
     """The formats of an operator's inputs and outputs.
 
     known: of each input that an earlier step made, the format it was made in; None of the others.
+    own: of each output that is written over an argument, the format of that; None of the others.
     """
     before = [_given(value, made) for value, made in zip(inputs, known, strict=True)]
     first = (inputs[0].shape, before[0]) if inputs else None
-    after = [_after(value, first) for value in outputs]
+    after = [
+        _after(value, first) if label is None else label
+        for value, label in zip(outputs, own, strict=True)
+    ]
     if op in _KINDS and options.allows_internal_format():
         for found, values, kinds in zip(
             (before, after), (inputs, outputs), _KINDS[op], strict=True

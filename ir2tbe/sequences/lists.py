@@ -49,7 +49,7 @@ def foreach(call: Call) -> bool:
     }
     for i, result in enumerate(call.results):
         assert result is not None
-        inputs = [_member(value, i) for value in given.values()]
+        inputs = [v[i] if n == "scalars" else _member(v, i) for n, v in given.items()]
         call.step(op if alpha == 1 else "AxpyV2", inputs, [result], {0: i})
     return True
 
@@ -181,10 +181,8 @@ def _apply_adam(call: Call) -> None:
     """One operator for each tensor ("910B"): parameter, both averages and their largest if asked
     for are written, of the gradient and the number of the step."""
     written = ["self", "exp_avgs", "exp_avg_sqs"] + ["max_exp_avg_sqs"] * call["amsgrad"]
-    places = [
-        ("self", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs").index(n) for n in written
-    ]
-    count = len(call["self"])
+    order = [call.op.arguments[i].name for i in call.op.silent_outputs]
+    places, count = [order.index(name) for name in written], len(call["self"])
     numbers = ("lr", "beta1", "beta2", "weight_decay", "eps", "amsgrad", "maximize")
     attributes = {n: _number(call[n]) if n == "lr" else call[n] for n in numbers}
     for i in range(count):

@@ -32,14 +32,12 @@ def nll_loss_backward(call: Call) -> bool:
 
 
 def _prepared(call: Call, x: Tensor) -> tuple[Tensor, Tensor]:
-    """ "weight materialised with ones when absent; int64 target cast to int32 first"."""
+    """The table: "weight materialised with ones when absent; int64 target cast to int32 first"."""
     weight, target = call["weight"], call["target"]
     if weight is None:
         ones = torch.ones(x.shape[-1], dtype=x.dtype, device=x.device)
         weight = call.compute("OnesLike", [], ones)  # of memory that nothing wrote
-    if target.dtype is torch.int64:
-        target = call.compute("Cast", [target], target.int(), attributes={"dst_type": "int32"})
-    return weight, target
+    return weight, call.cast(target, torch.int32)
 
 
 def _attributes(call: Call) -> dict[str, object]:
@@ -78,9 +76,8 @@ def dropout_backward(call: Call) -> bool:
 
 def _packed(mask: Tensor) -> Tensor:
     """A mask as the chip has it: a bit for each element, the first in the lowest place."""
-    flat = mask.reshape(-1) != 0
-    blocks = -(-flat.numel() // _MASK_BITS)
+    blocks = -(-mask.numel() // _MASK_BITS)
     padded = torch.zeros(blocks * _MASK_BITS, dtype=torch.uint8, device=mask.device)
-    padded[: flat.numel()] = flat
+    padded[: mask.numel()] = mask.reshape(-1) != 0
     places = torch.tensor([1 << i for i in range(8)], dtype=torch.uint8, device=mask.device)
     return (padded.reshape(-1, 8) * places).sum(1, dtype=torch.uint8)

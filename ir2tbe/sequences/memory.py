@@ -9,37 +9,33 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dumper.tensors import dtype_name
 from npu_core import storage
+from npu_core.formats import Format, base_of
 
 from .registry import builds
-from .steps import Call
+from .steps import Call, cast_to
 
 
-@builds("clone", "contiguous")
+@builds("clone")
 def clone(call: Call) -> bool:
     """Nothing for a contiguous tensor ("memcpy, no TBE op"); else by the kind of view."""
-    gather(call, call["self"], 0)
-    return True
-
-
-def gather(call: Call, x: Tensor, end: int | None = None) -> Tensor:
-    """A strided tensor made contiguous by one operator; the tensor itself where it is that."""
+    x = call["self"]
     if x.is_contiguous():
-        return x
+        return True
     dense = x.contiguous()
     order = sorted(range(x.dim()), key=lambda d: (-x.stride(d), d))
-    sizes = call.sizes(x.shape)
-    if any(n > 1 and s == 0 for n, s in zip(x.shape, x.stride(), strict=True)):
-        base = x[tuple(slice(1) if s == 0 else slice(None) for s in x.stride())]
-        if base.is_contiguous():  # "expanded view"
-            return call.compute("BroadcastTo", [base, sizes], dense, end)
-    elif (base := x.permute(order)).is_contiguous():  # "transposed view"
+    expanded = x[tuple(slice(1) if s == 0 else slice(None) for s in x.stride())]
+    permuted = x.permute(order)
+    if permuted.is_contiguous():  # "transposed view"
         places = [order.index(d) for d in range(x.dim())]
-        return call.compute("Transpose", [base, call.sizes(places)], dense, end)
-    elif order == list(range(x.dim())):  # "strided slice view"
-        return call.compute("StridedSlice", [x], dense, end, attributes=_strides(x))
-    return call.compute("AsStrided", [x], dense, end, attributes=_strides(x))
+        call.compute("Transpose", [permuted, call.sizes(places)], dense, 0)
+    elif expanded.shape != x.shape and expanded.is_contiguous():  # "expanded view"
+        call.compute("BroadcastTo", [expanded, call.sizes(x.shape)], dense, 0)
+    elif expanded.shape == x.shape and order == list(range(x.dim())):  # "strided slice view"
+        call.compute("StridedSlice", [x], dense, 0, attributes=_strides(x))
+    else:
+        call.compute("AsStrided", [x], dense, 0, attributes=_strides(x))
+    return True
 
 
 def _strides(x: Tensor) -> dict[str, object]:
@@ -52,20 +48,16 @@ def copy(call: Call) -> bool:
     target, source = call["self"], call["src"]
     if target.device != source.device:  # "host<->device"
         return True
-    strided, cast = not source.is_contiguous(), source.dtype is not target.dtype
+    value = source.expand(target.shape)
+    strided, cast = not value.is_contiguous(), source.dtype is not target.dtype
     write = not target.is_contiguous()
-    last = "ViewCopy" if write else "Cast" if cast else "AsStrided"
-    value = source
     if strided and (cast or not write):  # "strided source"
-        dense = source.contiguous()
-        end = 0 if last == "AsStrided" else None
-        if end is not None:
-            dense = dense.expand(target.shape).contiguous()
-        value = call.compute("AsStrided", [source], dense, end, attributes=_strides(source))
-    if cast:  # "dtype differs"
-        value = _cast(call, value, target.dtype, 0 if last == "Cast" else None)
+        end = None if cast or write else 0
+        dense = value.contiguous()
+        value = call.compute("AsStrided", [value], dense, end, attributes=_strides(value))
+    value = call.cast(value, target.dtype, None if write else 0)  # "dtype differs"
     if write:
-        copied = value.expand(target.shape).clone(memory_format=torch.contiguous_format)
+        copied = value.clone(memory_format=torch.contiguous_format)
         call.compute("ViewCopy", [target, value], copied, 0, attributes=_strides(target))
     elif not strided and not cast and _formats_differ(call.result(), source):  # "format differs"
         call.compute("Identity", [source], source.clone(), 0)
@@ -74,15 +66,27 @@ def copy(call: Call) -> bool:
 
 @builds("_to_copy")
 def to_copy(call: Call) -> bool:
-    """ "dtype change on the device; [] when dtype is unchanged"."""
+    """Cast where there is "dtype change on the device"; nothing "when dtype is unchanged"."""
     x, result = call["self"], call.result()
     if x.device == result.device and x.dtype is not result.dtype:
-        call.whole("Cast", [x], {"dst_type": dtype_name(result.dtype)})
+        call.whole("Cast", [x], cast_to(result.dtype))
     return True
 
 
-def _cast(call: Call, x: Tensor, dtype: torch.dtype, end: int | None) -> Tensor:
-    return call.compute("Cast", [x], x.to(dtype), end, attributes={"dst_type": dtype_name(dtype)})
+@builds("npu::npu_format_cast", "npu::npu_format_cast_")
+def format_cast(call: Call) -> bool:
+    """Identity, "executed (and seen in ACL dumps / profiling) as TransData", where memory moves.
+
+    Of a cast in place only the format after it is known: the one before is taken for plain, and one
+    back to a plain format runs nothing.
+    """
+    x, result = call["self"], call.result()
+    before, after = (Format(storage.get_format(t)) for t in (x, result))
+    if base_of(after) is not after if call.op.written else result.data_ptr() != x.data_ptr():
+        call.hold(x, before)
+        call.hold(result, after)
+        call.whole("TransData", [x])
+    return True
 
 
 def _formats_differ(a: Tensor, b: Tensor) -> bool:
@@ -96,19 +100,17 @@ def pad(call: Call) -> bool:
     pairs = [(0, 0)] * (x.dim() - len(pads) // 2) + list(zip(pads[-2::-2], pads[::-2], strict=True))
     more = [max(n, 0) for pair in reversed(pairs) for n in pair]
     if not x.numel():  # "empty tensor"
-        call.whole("Fill", [call.sizes(call.result().shape), number])
+        call.whole("Fill", [call.sizes(call.result().shape), number], dtype=x.dtype)
         return True
     cuts, adds = any(n < 0 for n in pads), any(n > 0 for n in pads) or all(n == 0 for n in pads)
     value = x
     if adds:
-        number = call.compute(
-            "Fill", [call.sizes([1]), number], call.tensor(number, [x]).reshape(1)
-        )
-        value = torch.nn.functional.pad(x, more, value=number.item())
-        added = [max(n, 0) for pair in pairs for n in pair]
-        paddings = call.sizes(added, torch.int32)
+        filled = call.tensor(number, [x]).reshape(1)
+        call.compute("Fill", [call.sizes([1]), number], filled, dtype=filled.dtype)
+        value = torch.nn.functional.pad(x, more, value=number)
+        paddings = call.sizes([max(n, 0) for pair in pairs for n in pair], torch.int32)
         ended = None if cuts else 0
-        call.compute("PadV3", [x, paddings, number], value, ended, attributes={"mode": "constant"})
+        call.compute("PadV3", [x, paddings, filled], value, ended, attributes={"mode": "constant"})
     axes = [axis for axis, pair in enumerate(pairs) if min(pair) < 0]
     for axis in axes:  # one operator for each axis that is cut
         begin, end = [0] * x.dim(), list(value.shape)

@@ -12,10 +12,8 @@ import math
 import torch
 from torch import Tensor
 
-from dumper.tensors import dtype_name
-
 from .registry import builds
-from .steps import Call
+from .steps import Call, cast_to
 
 _FLOAT = torch.float32
 
@@ -63,7 +61,7 @@ def batch_norm_backward(call: Call) -> bool:
     """The channels' gradients, and of them the image's where it is asked for."""
     grad, x, eps = _image(call["grad_out"]), _image(call["input"]), call["eps"]
     train, mask = call["train"], call["output_mask"]
-    if not x.numel():
+    if not x.numel() or not train and call["running_mean"] is None:
         return False
     scale = _channels(call, "weight", 1)
     if train:
@@ -145,7 +143,8 @@ def two_steps_of_norm(
     """
     dtype, order = call.result(end).dtype, float(order)
     wide = x.to(torch.promote_types(_wide(x), dtype))
-    size, attributes = wide.abs(), {"p": order, "axes": axes, "keepdim": keepdim, "epsilon": 0.0}
+    size, numbers = wide.abs(), {"p": _finite(order), "epsilon": 0.0}
+    attributes = {**numbers, "axes": axes, "keepdim": keepdim}
     if math.isinf(order):
         reduced = (size.amax if order > 0 else size.amin)(axes, keepdim)
     elif order == 0:
@@ -153,27 +152,30 @@ def two_steps_of_norm(
     else:
         reduced = (size.square() if order == 2 else size.pow(order)).sum(axes, keepdim)
     if wide is not x:
-        call.compute("Cast", [x], wide, attributes={"dst_type": dtype_name(wide.dtype)})
+        call.compute("Cast", [x], wide, attributes=cast_to(wide.dtype))
     call.compute("LpNormReduceV2", [wide], reduced, attributes=attributes)
     if math.isinf(order) or order in (0, 1):
         root = reduced.clone()
     else:
         root = reduced.sqrt() if order == 2 else reduced.pow(1 / order)
     last = root.dtype is dtype
-    numbers = {"p": order, "epsilon": 0.0}
     call.compute("LpNormUpdateV2", [reduced], root, end if last else None, attributes=numbers)
-    if not last:
-        attributes = {"dst_type": dtype_name(dtype)}
-        call.compute("Cast", [root], root.to(dtype), end, attributes=attributes)
+    call.cast(root, dtype, end)
+
+
+def _finite(order: float) -> float:
+    """The order as the operators are told it: op-plugin has the limits of int32 for infinite
+    ones."""
+    return min(max(order, -(2.0**31)), 2.0**31 - 1)
 
 
 def _named(op: str, x: Tensor) -> str:
-    """ "3-D/5-D use BN3D* names"; images with one axis are made 4-D first."""
+    """The name for images with three axes ("5-D")."""
     return op.replace("BN", "BN3D", 1) if x.dim() == 5 else op
 
 
 def _image(x: Tensor) -> Tensor:
-    """ "2-D/3-D input is reshaped to 4-D first"."""
+    """As the chip takes it: "2-D/3-D input is reshaped to 4-D first"."""
     return x[:, :, None, None] if x.dim() == 2 else x.unsqueeze(3) if x.dim() == 3 else x
 
 

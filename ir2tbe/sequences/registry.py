@@ -13,16 +13,17 @@ from .steps import Call
 Builder = Callable[[Call], bool]
 
 BUILDERS: dict[str, Builder] = {}
-"""By qualified name, as `aten::addmm`: all overloads of it."""
+"""By qualified name, as `aten::addmm`: of all its overloads."""
 
 
 def builds(*names: str) -> Callable[[Builder], Builder]:
-    """Make a function the builder of these aten ops."""
+    """Make a function the builder of these ops, aten ones unless the name says otherwise."""
 
     def enter(builder: Builder) -> Builder:
         for name in names:
-            assert f"aten::{name}" not in BUILDERS, name
-            BUILDERS[f"aten::{name}"] = builder
+            qualified = name if "::" in name else f"aten::{name}"
+            assert qualified not in BUILDERS, name
+            BUILDERS[qualified] = builder
         return builder
 
     return enter

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dumper.ops import Op
+from dumper.tensors import dtype_name
 from npu_core import storage
 from npu_core.formats import Format
 
@@ -79,12 +80,14 @@ class Call:
         self.op, self.values, self.results = op, values, results
         self.given = {a.name: v for a, v in zip(op.arguments, values, strict=True)}
         self.steps: list[Step] = []
-        self._formats: dict[int, Format] = {}  # of what steps made, which `steps` keeps alive
-        found = next(tensors([values, results]), None)
-        self.device = torch.device("cpu") if found is None else found.device
+        # Of what steps made, and of what the op wrote, before and after. All of it is kept alive.
+        self._formats: dict[int, Format] = {}
+        devices = (t.device for t in tensors([values, results]) if t.device.type != "cpu")
+        self.device = next(devices, torch.device("cpu"))
         for before, after in self._written():
             if before is not None and after is not None and after.device.type == "npu":
-                self._formats[id(before)] = Format(storage.get_format(after))
+                label = Format(storage.get_format(after))
+                self._formats |= {id(before): label, id(after): label}
 
     def __getitem__(self, name: str) -> Any:
         """The argument of this name."""
@@ -115,7 +118,8 @@ class Call:
         """
         given = [self.tensor(value, inputs, dtype) for value in inputs if value is not None]
         known = [self._formats.get(id(value)) for value in given]
-        before, after = layouts.formats(op, given, known, outputs)
+        own = [self._formats.get(id(value)) for value in outputs]
+        before, after = layouts.formats(op, given, known, outputs, own)
         ends = ends or {}
         places = [ends.get(i) for i in range(len(outputs))]
         for value, format in zip(outputs, after, strict=True):
@@ -166,10 +170,9 @@ class Call:
         A scalar tensor that is elsewhere, as PyTorch lets operands be, is a number. others: the
         operands it goes with, which decide its dtype where `dtype` does not.
         """
+        value = self.scalar(value)
         if isinstance(value, Tensor):
-            if value.device == self.device or value.dim():
-                return value
-            value = value.item()
+            return value
         if dtype is None:
             with_tensor = next((t for t in tensors(others) if t.dtype is not torch.bool), None)
             with_tensor = self._first_result() if with_tensor is None else with_tensor
@@ -179,6 +182,21 @@ class Call:
         kind = torch.float64 if isinstance(value, float) else None
         # Not torch.full: it refuses a number that is too large for the dtype, which no op does.
         return torch.tensor(value, dtype=kind).to(dtype).to(self.device)
+
+    def hold(self, tensor: Tensor, format: Format) -> None:
+        """Say in which format a tensor is, where that is neither its label nor follows."""
+        self._formats[id(tensor)] = format
+
+    def scalar(self, value: Operand) -> Operand:
+        """A scalar tensor that is elsewhere as the number it is; anything else as it is."""
+        elsewhere = isinstance(value, Tensor) and value.device != self.device and not value.dim()
+        return value.item() if elsewhere else value
+
+    def cast(self, x: Tensor, dtype: torch.dtype, end: int | None = None) -> Tensor:
+        """Append a Cast, and return what it makes; the tensor itself where it is of that dtype."""
+        if x.dtype is dtype:
+            return x
+        return self.compute("Cast", [x], x.to(dtype), end, attributes=cast_to(dtype))
 
     def sizes(self, numbers: Sequence[int], dtype: torch.dtype = torch.int64) -> Tensor:
         """Sizes, axes and the like as the chip takes them: integers of rank 1."""
@@ -197,6 +215,11 @@ class Call:
 
     def _first_result(self) -> Tensor | None:
         return next(tensors(self.results), None)
+
+
+def cast_to(dtype: torch.dtype) -> dict[str, object]:
+    """The attributes of a Cast."""
+    return {"dst_type": dtype_name(dtype)}
 
 
 def flat(value: Any) -> Iterator[Tensor | None]:
