@@ -27,12 +27,24 @@ CUBE = 0x400  # accumulation in the cube
 _SIZE = 8
 _core = 0
 _atomic = 0
+_recent = 0
 
 
 def note(bits: int) -> None:
     """Set bits of the AI Core status."""
-    global _core
+    global _core, _recent
     _core |= bits
+    _recent |= bits
+
+
+def take_recent() -> int:
+    """The AI Core bits noted since this was asked last, also those that were set before.
+
+    For who watches op by op: the register itself is the program's, which may read it in any op.
+    """
+    global _recent
+    bits, _recent = _recent, 0
+    return bits
 
 
 def note_atomic() -> None:

@@ -174,6 +174,29 @@ def test_dump_debug_dumps_what_overflowed_with_its_report(acl: Acl) -> None:
     assert status.read() != 0  # for the scaler that reads it
 
 
+def test_dump_debug_says_where_there_is_no_register(acl: Acl) -> None:
+    x = torch.full((2,), 60000.0, dtype=torch.half).npu()
+    with npu_core.use("910B"), pytest.warns(RuntimeWarning, match="no status register in use"):
+        assert acl(lambda: x + x, dump_debug="on", dump_op_switch=None, dump_list=None) == []
+
+
+def test_a_scaler_that_reads_the_register_still_finds_the_overflow(acl: Acl) -> None:
+    weight = torch.nn.Parameter(torch.full((4,), 300.0).npu())
+    optimizer = torch.optim.SGD([weight], 0.1)
+    scaler = torch.amp.GradScaler("npu", init_scale=2.0**16)
+
+    def step() -> None:
+        with torch.autocast("npu", torch.float16):
+            loss = (weight.half() * weight.half()).sum()  # 90000 is no half
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    status.clear()
+    assert "Opdebug" in types(acl(step, dump_debug="on", dump_op_switch=None, dump_list=None))
+    assert scaler.get_scale() == 2.0**15 and weight[0].item() == 300.0
+
+
 def test_the_program_computes_what_it_does_without(acl: Acl) -> None:
     def step() -> list[torch.Tensor]:
         torch.manual_seed(3)

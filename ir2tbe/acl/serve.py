@@ -22,7 +22,7 @@ from dumper.acl_config import AclConfig, make_folder, read_config
 from dumper.acl_dump import running
 from dumper.errors import DumpError, warn
 from dumper.ops import op_of
-from npu_core import observe
+from npu_core import observe, options
 
 from .files import Files
 from .tap import Seen, all_plain, given_to, seen, undisturbed, watched
@@ -48,12 +48,22 @@ class Server:
 
     def configure(self, path: str) -> None:
         """Dump what runs on npu from here on. Raises DumpError for a faulty configuration."""
-        self.begin(read_config(path))
+        self.begin(read_config(path), register=options.saturates())
         observe.observe(self.call)
 
-    def begin(self, config: AclConfig) -> Files:
-        """Write into a folder of this configuration from here on."""
+    def begin(self, config: AclConfig, register: bool = False) -> Files:
+        """Write into a folder of this configuration from here on.
+
+        register: the device notes overflows. Raises DumpError for a folder that cannot be made.
+        """
         make_folder(config)
+        if config.dump_debug and not register:
+            warn(
+                "dump_debug is on, and this device has no status register in use: nothing will be "
+                "dumped",
+                config.path,
+                "leave it out; an overflow check finds infinities and NaN",
+            )
         if not (config.dump_op_switch or config.dump_debug):
             warn(
                 "dump_op_switch is off, so no op is dumped",

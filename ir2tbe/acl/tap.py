@@ -111,12 +111,7 @@ def _put_back(core: int, atomic: int) -> None:
 
 
 def watched(run: Callable[[], Any]) -> tuple[Any, int]:
-    """What a call returns, and which bits of the AI Core register it set; what was set stays."""
-    core, atomic = status.read(), status.read_atomic()
-    status.clear()
-    try:
-        result = run()
-    finally:
-        raised, also = status.read(), status.read_atomic()
-        _put_back(core | raised, atomic | also)
-    return result, raised
+    """What a call returns, and which bits of the AI Core register it set."""
+    status.take_recent()
+    result = run()
+    return result, status.take_recent()
