@@ -18,7 +18,7 @@ import torch
 from dumper.acl_config import read_config
 from dumper.acl_dump import AclDump
 from dumper.errors import DumpError, first_line
-from dumper.layout import VALUES, member
+from dumper.layout import VALUES
 from dumper.ops import op_of, overload_named
 from dumper.reader import Record
 from dumper.replay import Replayed, replay
@@ -26,6 +26,7 @@ from dumper.tensors import Unstorable, bits_of
 
 from .acl.serve import Server, Tapped
 from .cann.folder import DumpFile, Missed, walk
+from .sequences import results_of
 
 NPU = "npu"
 
@@ -132,26 +133,14 @@ def _files(folder: Path) -> list[DumpFile]:
 
 
 def _is_same(record: Record, done: Replayed) -> bool | None:
-    made = dict(_made(done))
-    if not record.outputs or any(tensor.name not in made for tensor in record.outputs):
+    made = dict(results_of(done.op, done.values, done.result))
+    if not record.outputs or any(made.get(tensor.name) is None for tensor in record.outputs):
         return None
     try:
         pairs = [(bits_of(made[each.name]), each.bits()) for each in record.outputs]
     except Unstorable:
         return None
     return all(a.shape == b.shape and np.array_equal(_bytes(a), _bytes(b)) for a, b in pairs)
-
-
-def _made(done: Replayed) -> Iterator[tuple[str, torch.Tensor]]:
-    """Results by the names that a record gives them."""
-    op = done.op
-    written = ((op.arguments[i].key, done.values[i]) for i in op.silent_outputs)
-    for name, value in (*op.named_results(done.result), *written):
-        if isinstance(value, torch.Tensor):
-            yield name, value
-        elif isinstance(value, (list, tuple)):
-            for i, each in enumerate(value):
-                yield member(name, i), each
 
 
 def _bytes(bits: np.ndarray) -> np.ndarray:

@@ -177,6 +177,17 @@ def asleep() -> bool:
     return getattr(_running, "now", False)
 
 
+@contextmanager
+def sleeping() -> Iterator[None]:
+    """Within the block no op of this thread is faulty, nor counted: they are nobody's calls."""
+    before = asleep()
+    _running.now = True
+    try:
+        yield
+    finally:
+        _running.now = before
+
+
 def call(op: str, kernel: Callable, signature: Signature, args: tuple, kwargs: dict) -> Any:
     """What `kernel` of `op` returns with the faults planted on it, the innermost block's last.
 

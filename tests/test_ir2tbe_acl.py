@@ -232,6 +232,15 @@ def test_a_fault_stands_in_the_last_operator_and_is_counted_once(acl: Acl) -> No
     assert last == [4.0, -4.0, 4.0] and inner == {3.0}
 
 
+def test_a_fault_on_what_computes_the_values_between_does_not_fire(acl: Acl) -> None:
+    bias, x = torch.ones(3).npu(), torch.ones(3, 3).npu()
+    with npu_core.fault("mm", "sign_flip") as fault:
+        found = acl(lambda: [torch.addmm(bias, x, x), torch.mm(x, x)])
+    assert fault.calls == 1  # that of the program
+    products = [plain(dump.outputs[0])[0, 0] for each, dump in found if "Mat" in each.name.op_type]
+    assert products == [3.0, -3.0]
+
+
 def test_other_threads_are_dumped_too(acl: Acl) -> None:
     x = torch.ones(3).npu()
 

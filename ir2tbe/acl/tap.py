@@ -15,11 +15,10 @@ from typing import Any
 
 import torch
 
-from dumper.layout import member
 from dumper.ops import Op
 from dumper.parts import is_plain
 from dumper.record import tensors_in
-from npu_core import status
+from npu_core import faults, status
 
 from .. import sequences
 from ..sequences.steps import Ran
@@ -65,7 +64,7 @@ def _memory(tensor: torch.Tensor) -> int | None:
 def seen(op: Op, given: list[Any], after: list[Any], result: Any, raised: int = 0) -> Seen:
     """What a call came to. given: from before it. after: its arguments as they are now."""
     with undisturbed():
-        named = list(_results(op, after, result))
+        named = sequences.results_of(op, after, result)
         ran = sequences.run(op, given, [tensor for _, tensor in named])
     return Seen(op, named, ran, raised)
 
@@ -73,21 +72,6 @@ def seen(op: Op, given: list[Any], after: list[Any], result: Any, raised: int = 
 def all_plain(values: list[Any]) -> bool:
     """Whether all tensors among some arguments are dense ones, which alone CANN knows."""
     return all(is_plain(tensor) for value in values for tensor in tensors_in(value))
-
-
-def _results(op: Op, after: list[Any], result: Any) -> Iterator[tuple[str, torch.Tensor | None]]:
-    for name, value in op.named_results(result):
-        yield from _flat(name, value)
-    for i in op.silent_outputs:
-        yield from _flat(op.arguments[i].key, after[i])
-
-
-def _flat(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor | None]]:
-    if value is None or isinstance(value, torch.Tensor):
-        yield name, value
-    elif isinstance(value, (list, tuple)):
-        for i, each in enumerate(value):
-            yield member(name, i), each
 
 
 @contextmanager
@@ -99,6 +83,7 @@ def undisturbed() -> Iterator[None]:
         stack.enter_context(torch._C._DisableTorchDispatch())
         stack.enter_context(torch._C._ExcludeDispatchKeyGuard(_AUTOCAST))
         stack.enter_context(torch.no_grad())
+        stack.enter_context(faults.sleeping())
         stack.callback(_put_back, *held)
         yield
 

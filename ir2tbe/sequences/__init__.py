@@ -16,48 +16,55 @@ one kind of op.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from dumper.layout import member
 from dumper.ops import Op
 from ir2tbe.table import Entry, How, table
-from npu_core import status
 
 from . import convolution, elementwise, generic, lists, losses, matrix, memory, norm  # noqa: F401
 from .registry import BUILDERS
-from .steps import Call, Port, Ran, Step, flat, tensors
+from .steps import Call, Port, Ran, Step, tensors
 
 __all__ = ["Port", "Ran", "Step", "entry_of", "results_of", "run"]
 
 
-def results_of(op: Op, values: list[Any], returned: Any) -> list[Tensor | None]:
-    """The tensor results of a call in the order in which `run` counts them.
+def results_of(op: Op, values: list[Any], returned: Any) -> list[tuple[str, Tensor | None]]:
+    """The tensor results of a call in the order in which `run` counts them, by their names in a
+    record.
 
     What it returned, lists flattened; then what it wrote without returning it (running statistics,
     lists of foreach ops and of fused optimizers). An absent tensor is None and keeps its place.
     values: the arguments after the call, in the order of the schema.
     """
-    found = [returned] if op.returns else []
-    found += [values[i] for i in op.silent_outputs]
-    return [each for value in found for each in flat(value)]
+    found = list(op.named_results(returned)) if op.returns else []
+    found += [(op.arguments[i].key, values[i]) for i in op.silent_outputs]
+    return [each for name, value in found for each in _named(name, value)]
+
+
+def _named(name: str, value: Any) -> Iterator[tuple[str, Tensor | None]]:
+    if value is None or isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, (list, tuple)):
+        for i, each in enumerate(value):
+            yield from _named(member(name, i), each)
 
 
 def run(op: Op, values: list[Any], results: list[Tensor | None]) -> Ran:
     """The TBE operators of an op call, in order.
 
     values: the arguments in the order of the schema, tensors as they were before the call. results:
-    what `results_of` gives of it. Nothing is written, no random number is drawn, and the status
-    register stands as before. Call it with gradients, autocast and all modes off.
+    the tensors that `results_of` names. Nothing is written and no random number is drawn; call it
+    where torch's ops are nobody's calls (`ir2tbe.acl.tap.undisturbed`).
     """
     if not op.recorded or op.is_view:
         return Ran(())
     call = Call(op, values, results)
-    with _unnoted():
-        instead_of = _build(call)
+    instead_of = _build(call)
     return Ran(tuple(call.steps), instead_of)
 
 
@@ -87,16 +94,3 @@ def entry_of(op: Op) -> Entry | None:
     overload = op.func._schema.overload_name
     found = table().find(f"{op.qualified}.{overload}" if overload else op.qualified)
     return found.entries[0] if found and found.how in (How.EXACT, How.IN_PLACE) else None
-
-
-@contextmanager
-def _unnoted() -> Iterator[None]:
-    """Leave the status register as it is: it is to tell of the user's ops only."""
-    core, atomic = status.read(), status.read_atomic()
-    try:
-        yield
-    finally:
-        status.clear()
-        status.note(core)
-        if atomic:
-            status.note_atomic()

@@ -31,7 +31,7 @@ def product(call: Call) -> bool:
 def addmm(call: Call) -> bool:
     """beta * self + alpha * (mat1 @ mat2)."""
     bias, a, b, beta, alpha = (call[n] for n in ("self", "mat1", "mat2", "beta", "alpha"))
-    if "out_dtype" in call.given:
+    if "out_dtype" in call.given or not a.is_floating_point():
         return False
     if options.profile() == "910B" and (bias.dim() == 1 or bias.dim() == 2 and len(bias) == 1):
         if alpha == beta == 1:  # "910B, bias 1-D or (1,N), alpha==beta==1"
@@ -56,7 +56,7 @@ def addmm(call: Call) -> bool:
 def addmv(call: Call) -> bool:
     """beta * self + alpha * (mat @ vec): the vector is scaled, and is a column to MatMul."""
     bias, a, b, beta, alpha = (call[n] for n in ("self", "mat", "vec", "beta", "alpha"))
-    if beta != 1:
+    if beta != 1 or not a.is_floating_point():
         return False
     scaled = call.compute("Mul", [a, alpha], a * alpha)
     column = b.unsqueeze(1)
@@ -70,7 +70,7 @@ def addmv(call: Call) -> bool:
 def baddbmm(call: Call) -> bool:
     """beta * self + alpha * (batch1 @ batch2)."""
     bias, a, b, beta, alpha = (call[n] for n in ("self", "batch1", "batch2", "beta", "alpha"))
-    if "out_dtype" in call.given:
+    if "out_dtype" in call.given or not a.is_floating_point():
         return False
     inputs, attributes = _as_they_lie("BatchMatMul", a, b)
     multiplied = call.compute("BatchMatMul", inputs, torch.bmm(a, b), attributes=attributes)

@@ -127,7 +127,7 @@ def layer_norm_backward(call: Call) -> bool:
 def vector_norm(call: Call) -> bool:
     """The sum of powers, and its root."""
     x, axes, order = call["self"], call["dim"], call["ord"]
-    axes = list(range(x.dim())) if axes is None or not axes else [d % x.dim() for d in axes]
+    axes = [d % max(x.dim(), 1) for d in axes or range(x.dim())]
     two_steps_of_norm(call, x, order, axes, call["keepdim"], 0)
     return True
 

@@ -210,7 +210,7 @@ class Call:
             before = self.values[places[key]] if key in places else None
             if isinstance(before, Tensor):
                 yield before, after
-        silent = [each for i in op.silent_outputs for each in flat(self.values[i])]
+        silent = [each for i in op.silent_outputs for each in _flat(self.values[i])]
         yield from zip(silent, self.results[len(self.results) - len(silent) :], strict=True)
 
     def _first_result(self) -> Tensor | None:
@@ -222,15 +222,14 @@ def cast_to(dtype: torch.dtype) -> dict[str, object]:
     return {"dst_type": dtype_name(dtype)}
 
 
-def flat(value: Any) -> Iterator[Tensor | None]:
-    """Every tensor, or None in the place of one, in a value or in the lists it is made of."""
+def tensors(value: Any) -> Iterator[Tensor]:
+    """Every tensor in a value or in the lists it is made of, in order."""
+    return (each for each in _flat(value) if each is not None)
+
+
+def _flat(value: Any) -> Iterator[Tensor | None]:
     if value is None or isinstance(value, Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
         for member in value:
-            yield from flat(member)
-
-
-def tensors(value: Any) -> Iterator[Tensor]:
-    """Every tensor in a value or in the lists it is made of, in order."""
-    return (each for each in flat(value) if each is not None)
+            yield from _flat(member)
