@@ -284,11 +284,14 @@ _WRITERS = {"npy": _as_npy, "bin": _as_bin, "txt": _as_text, "pt": _as_torch}
 """By suffix: how many bytes, and a function that writes them."""
 
 
-def import_torch() -> object:
-    """torch, which pt files need. Raises DumpError where it is not installed."""
+def import_torch(
+    what: str = "pt files need torch",
+    where: str = "-t pt",
+    todo: str = "install torch, or choose another -t",
+) -> object:
+    """torch, which little here needs. Raises DumpError of these three where it is not installed."""
     try:
         import torch
     except ImportError as error:
-        todo = "install torch, or choose another -t"
-        raise DumpError(f"pt files need torch ({error})", "-t pt", todo) from None
+        raise DumpError(f"{what} ({error})", where, todo) from None
     return torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -111,6 +112,19 @@ def test_trouble_is_one_message(folder: Path, arguments: list[str], words: str) 
     )
     assert done.returncode == 2 and words in done.stderr
     assert "what to do" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_without_torch_it_says_what_is_missing(folder: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from compare.cli import cli\n"
+        "cli.main(['replay', 'step.h5'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=folder,
+        env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+    )  # fmt: skip
+    assert done.returncode == 2 and "a replay runs ops, which needs torch" in done.stderr
 
 
 def _acl(folder: Path, name: str) -> str:

@@ -56,6 +56,9 @@ def replay(
 
     Exit status: 0, with --against as compare's, 2 trouble.
     """
+    from ir2tbe.convert import import_torch
+
+    import_torch("a replay runs ops, which needs torch", "msaccucmp replay", "install torch")
     from ir2tbe.replay import Replays, runs
 
     from ..convert import select

@@ -59,7 +59,7 @@ _tasks = _Tasks()
 class Files:
     """Writes calls into one dump folder. Not for several threads at once.
 
-    files: how many were written. omitted: tensors that could not be, each with its reason.
+    files: how many were written. omitted: tensors that could not be; first_omitted: which, and why.
     """
 
     def __init__(self, config: AclConfig) -> None:
@@ -67,9 +67,11 @@ class Files:
         stamp = time.strftime("%Y%m%d%H%M%S")
         self._root = config.dump_path / stamp / str(_DEVICE) / str(_MODEL)
         self.files = 0
-        self.omitted: list[str] = []
+        self.omitted = 0
+        self.first_omitted = ""
         self.stand_ins: dict[str, tuple[str, ...]] = {}  # by IR
-        self._made: dict[tuple[str, int], int] = {}  # TBE operators of a call so far
+        self._call: tuple[str, int] | None = None
+        self._of_call = 0  # TBE operators of it so far: a record may be several calls
 
     @property
     def root(self) -> Path:
@@ -85,8 +87,8 @@ class Files:
             self.stand_ins[seen.op.ir] = seen.ran.instead_of
         folder = self._root / str(index)
         chosen = self._overflowed(seen) if self._config.dump_debug else range(len(seen.ran.steps))
-        first = self._made.get((ir, number), 0)
-        self._made[ir, number] = first + len(seen.ran.steps)
+        first = self._of_call if self._call == (ir, number) else 0
+        self._call, self._of_call = (ir, number), first + len(seen.ran.steps)
         for i in chosen:
             step = seen.ran.steps[i]
             name = f"{ir}/{number}/{first + i}"
@@ -128,7 +130,7 @@ class Files:
             try:
                 yield encoded(port)
             except Unstorable as error:
-                self.omitted.append(f"{what}: {error}")
+                self._omit(what, error)
 
     def _outputs(
         self, ports: tuple[Port, ...], seen: Seen, name: str, record: str | None
@@ -137,7 +139,11 @@ class Files:
             try:
                 yield encoded(replace(port, value=_made(port, seen)), _origin(port, seen, record))
             except Unstorable as error:
-                self.omitted.append(f"an output of {name}: {error}")
+                self._omit(f"an output of {name}", error)
+
+    def _omit(self, what: str, error: Unstorable) -> None:
+        self.omitted += 1
+        self.first_omitted = self.first_omitted or f"{what}: {error}"
 
     def _put(self, folder: Path, kind: str, name: str, dump: Dump) -> None:
         task, stamp = _tasks.next()
@@ -155,10 +161,7 @@ class Files:
         if not seen.status or not seen.ran.steps:
             return []
         for i, step in enumerate(seen.ran.steps):
-            made = [
-                p.value if p.result is None else seen.results[p.result][1] for p in step.outputs
-            ]
-            if any(map(_at_the_end, made)):
+            if any(_at_the_end(_made(port, seen)) for port in step.outputs):
                 return [i]
         return [len(seen.ran.steps) - 1]
 

@@ -9,10 +9,11 @@ has none. Here one ends with every `optimizer.step()`, from the first `init_dump
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -21,11 +22,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from dumper.acl_config import AclConfig, make_folder, read_config
 from dumper.acl_dump import running
 from dumper.errors import DumpError, warn
-from dumper.ops import op_of
+from dumper.ops import Op, op_of
 from npu_core import observe, options
 
 from .files import Files
-from .tap import Seen, all_plain, given_to, seen, undisturbed, watched
+from .tap import all_plain, given_to, seen, undisturbed, watched
+
+T = TypeVar("T")
 
 
 class Server:
@@ -38,6 +41,7 @@ class Server:
         self._step = self._calls = 0
         self._counting: Any = None
         self._failed = False
+        self._process = os.getpid()
         self._passed: set[str] = set()  # IRs of calls with tensors that CANN has not
         self._said: set[str] = set()  # IRs of which something was said already
 
@@ -72,6 +76,7 @@ class Server:
             )
         with self._lock:
             self._config, self._files, self._failed = config, Files(config), False
+            self._process = os.getpid()  # a forked child has no dump
             return self._files
 
     def finalize(self) -> None:
@@ -100,7 +105,7 @@ class Server:
             )
         if files.omitted:
             warn(
-                f"{len(files.omitted)} tensors were left out, the first {files.omitted[0]}",
+                f"{files.omitted} tensors were left out, the first {files.first_omitted}",
                 files.root,
                 "compare them in an HDF5 dump",
             )
@@ -125,24 +130,40 @@ class Server:
         if self._files is None or self._failed or not _takes(config, self._step):
             return run()
         op = op_of(func)
-        if op.is_view:
+        if op.is_view or os.getpid() != self._process:
             return run()
-        given = given_to(op, args, kwargs)
+        given = self._guarded(op, lambda: given_to(op, args, kwargs))
         result, raised = watched(run) if config.dump_debug else (run(), 0)
+        if given is None or config.dump_debug and not raised:
+            return result
         if not all_plain([*given, result]):
             self._passed.add(op.ir)
-        elif not config.dump_debug or raised:
-            try:
-                with self._lock:
-                    made = seen(op, given, op.bind(args, kwargs), result, raised)
-                    self._write(made, record)
-            except Exception as reason:  # noqa: BLE001 - no fault of ours may end the user's step
-                self._fail(op.ir, reason)
+        else:
+            after = op.bind(args, kwargs)
+            self._guarded(op, lambda: self._write(op, given, after, result, raised, record))
         return result
 
-    def _write(self, made: Seen, record: tuple[str, int] | None) -> None:
+    def _guarded(self, op: Op, work: Callable[[], T]) -> T | None:
+        """What our work comes to; whatever that meets, the program goes on."""
+        try:
+            with self._lock:
+                return work()
+        except Exception as reason:  # noqa: BLE001 - no fault of ours may end the user's step
+            self._fail(op.ir, reason)
+        return None
+
+    def _write(
+        self,
+        op: Op,
+        given: list[Any],
+        after: list[Any],
+        result: Any,
+        raised: int,
+        record: tuple[str, int] | None,
+    ) -> None:
         self._calls += 1
-        ir, number = record or running() or (made.op.ir, self._calls)
+        ir, number = record or running() or (op.ir, self._calls)
+        made = seen(op, given, after, result, raised)
         with undisturbed():
             self._files.write(made, ir, number, self._step)
 
