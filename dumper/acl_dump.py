@@ -11,15 +11,16 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from .acl_config import AclConfig, make_folder, read_config
 from .errors import DumpError, first_line, warn
+from .record import tensors_in
 
 NAME = "acl.json"
 """The configuration's name, in the working directory."""
@@ -29,13 +30,63 @@ _REFUSALS = (DumpError, RuntimeError, OSError, ValueError, AssertionError)
 
 T = TypeVar("T")
 
-_running: tuple[str, int] | None = None
 _one = threading.RLock()  # the device has one dump, for all threads
 
 
+class _Running:
+    """Which record's op runs under ACL dump, and on which thread."""
+
+    record: tuple[str, int] | None = None
+    thread: int | None = None
+
+    def begin(self, ir: str, seqid: int) -> None:
+        if self.record is not None:
+            raise RuntimeError("ACL dump of one op inside that of another")
+        self.record, self.thread = (ir, seqid), threading.get_ident()
+
+    def end(self) -> None:
+        self.record = self.thread = None
+
+
+_running = _Running()
+
+
+def runs_on_npu(values: Iterable[Any]) -> bool:
+    """Whether a call with these arguments is one that an npu runs."""
+    return any(
+        value.type == "npu"
+        if isinstance(value, torch.device)
+        else any(tensor.device.type == "npu" for tensor in tensors_in(value))
+        for value in values
+    )
+
+
 def running() -> tuple[str, int] | None:
-    """IR and sequence id of the record whose op runs under ACL dump just now, if one does."""
-    return _running
+    """IR and sequence id of the record whose op runs under ACL dump on this thread, if one does."""
+    return _running.record if _running.thread == threading.get_ident() else None
+
+
+def elsewhere() -> bool:
+    """Whether the dump is on for the op of a record that another thread runs: what runs here is not
+    its business."""
+    return _running.thread not in (None, threading.get_ident())
+
+
+@contextmanager
+def named(ir: str, seqid: int) -> Iterator[None]:
+    """Let `running` tell of a record within the block; nothing is dumped by that.
+
+    Raises RuntimeError inside such a block.
+    """
+    _running.begin(ir, seqid)
+    try:
+        yield
+    finally:
+        _running.end()
+
+
+class DumpFailed(DumpError):
+    """The dump itself failed, which no later op will change."""
 
 
 class AclDump:
@@ -67,7 +118,7 @@ class AclDump:
     def around(self, ir: str, seqid: int) -> Iterator[None]:
         """Dump the ops of the block, as those of the record `ir`/`seqid`.
 
-        Raises DumpError where the dump cannot be begun or ended; what the block raises goes first.
+        Raises DumpFailed where the dump cannot be begun or ended; what the block raises goes first.
         """
         with _one:
             self._begin(ir, seqid)
@@ -97,6 +148,13 @@ class AclDump:
 
     def report(self) -> None:
         """Say once how many ops `call` ran under the dump, and where it is."""
+        if not (self._ran or self._failed):
+            warn(
+                "no op that found its counterpart ran on npu, so nothing was dumped there",
+                self.config.dump_path,
+                "put the model on npu, or load a file that holds ops of this step",
+            )
+            return
         sys.stderr.write(
             f"torch.utils.dumper: {self._ran} ops ran under ACL dump ({self.config.dump_path})\n"
         )
@@ -112,10 +170,7 @@ class AclDump:
         return not self._failed
 
     def _begin(self, ir: str, seqid: int) -> None:
-        global _running
-        if _running is not None:
-            raise RuntimeError("ACL dump of one op inside that of another")
-        _running = ir, seqid
+        _running.begin(ir, seqid)
         npu = self._npu
         try:
             npu.synchronize()
@@ -125,15 +180,14 @@ class AclDump:
         except BaseException as error:
             with suppress(*_REFUSALS):  # of what was not begun: the reason is the error before
                 npu.finalize_dump()
-            _running = None
+            _running.end()
             if isinstance(error, _REFUSALS):
                 raise self._refusal("begun", ir, seqid, error) from error
             raise
 
     def _end(self) -> None:
-        global _running
         npu = self._npu
-        ir, seqid = _running
+        ir, seqid = _running.record
         try:
             try:
                 npu.synchronize()
@@ -143,11 +197,11 @@ class AclDump:
         except _REFUSALS as error:
             raise self._refusal("ended", ir, seqid, error) from error
         finally:
-            _running = None
+            _running.end()
 
-    def _refusal(self, what: str, ir: str, seqid: int, error: Exception) -> DumpError:
+    def _refusal(self, what: str, ir: str, seqid: int, error: Exception) -> DumpFailed:
         said = error.what if isinstance(error, DumpError) else first_line(error)
-        return DumpError(
+        return DumpFailed(
             f"the ACL dump of {ir}/{seqid} cannot be {what} ({said})",
             self.config.dump_path,
             f"see that there is room in this folder and that {self.config.path} is still there",

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .acl_dump import AclDump
+from .acl_dump import AclDump, runs_on_npu
 from .agree import REPLACED
 from .draws import draws
 from .errors import DumpError
@@ -88,7 +88,7 @@ def run_on(
     what happens here. Returns what the caller gets, and what the op made of the given arguments,
     which is what is recorded.
     """
-    if acl is None or record is None:
+    if acl is None or record is None or not runs_on_npu(given):
         computed = op.call(given)
     else:
         computed = acl.call(op.ir, record.seqid, lambda: op.call(given))

@@ -36,7 +36,7 @@ _NAME = "npu"
 _FAULT = "NPU_CORE_FAULT"
 _libraries: list[torch.library.Library] = []  # kernels live as long as their library object
 _real_npu_said = False
-_broken = ExitStack()  # faults that the environment asks for; never left
+_broken: ExitStack | None = None  # faults that the environment asks for; never left
 
 
 def register(profile: str | None = None) -> None:
@@ -53,6 +53,7 @@ def register(profile: str | None = None) -> None:
     if _libraries:
         if profile is not None:
             options.set_profile(profile)
+        _break_for_good()  # again an error where it was one
         return
     if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
         raise RuntimeError(
@@ -61,8 +62,7 @@ def register(profile: str | None = None) -> None:
         )
     _claim_device()
     options.set_profile(name)
-    if os.environ.get(_FAULT):
-        _break_for_good(os.environ[_FAULT])
+    _break_for_good()
 
 
 def _claim_device() -> None:
@@ -131,17 +131,27 @@ def profile() -> str:
     return options.profile()
 
 
-def _break_for_good(text: str) -> None:
-    """Plant faults for the whole process: `op:kind[:nth]`, several with `;` between them.
+def _break_for_good() -> None:
+    """Plant the faults that the environment asks for, once, for the whole process: `op:kind[:nth]`,
+    several with `;` between them.
 
     So a command can be run on a chip that is as broken as the script's was. Raises ValueError.
     """
+    global _broken
+    text = os.environ.get(_FAULT)
+    if not text or _broken is not None:
+        return
+    found = ExitStack()
     for each in text.split(";"):
         op, _, rest = each.strip().partition(":")
         kind, _, nth = rest.partition(":")
         if not (op and kind) or (nth and not nth.isdecimal()):
             raise ValueError(f"{_FAULT}={text!r}: write op:kind or op:kind:nth, as addmm:sign_flip")
-        _broken.enter_context(fault(op, kind, int(nth) if nth else None))
+        try:
+            found.enter_context(fault(op, kind, int(nth) if nth else None))
+        except ValueError as error:
+            raise ValueError(f"{_FAULT}={text!r}: {error}") from None
+    _broken = found
 
 
 def fault(

@@ -156,7 +156,7 @@ def test_the_running_record_is_the_one_that_is_recorded(
     under = {record for record in npu.seen.values() if record is not None}
     views = {ir for ir, _ in kept - under}
     assert under <= kept
-    assert views <= {"t", "view", "_reshape_alias"}
+    assert views <= {"t", "view", "_reshape_alias", "arange"}  # which runs on the CPU
 
 
 def test_an_op_without_a_counterpart_is_not_dumped(npu: Device, acl: Path, golden: Path) -> None:

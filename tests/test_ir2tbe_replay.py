@@ -22,6 +22,7 @@ from ir2tbe.cann.folder import DumpFile, Missed, walk
 from ir2tbe.cann.formats import format_name
 from ir2tbe.relayout import relayout
 
+PROGRAM = Path(__file__).resolve().parent.parent / "scripts" / "msaccucmp.py"
 ACL = {"dump_path": "acl", "dump_list": [], "dump_mode": "all", "dump_op_switch": "on"}
 
 
@@ -106,17 +107,71 @@ def test_chinese(folder: Path) -> None:
     ],
 )
 def test_trouble_is_one_message(folder: Path, arguments: list[str], words: str) -> None:
-    program = Path(__file__).resolve().parent.parent / "scripts" / "msaccucmp.py"
     done = subprocess.run(
-        [sys.executable, program, "replay", *arguments], capture_output=True, text=True, cwd=folder
+        [sys.executable, PROGRAM, "replay", *arguments], capture_output=True, text=True, cwd=folder
     )
     assert done.returncode == 2 and words in done.stderr
     assert "what to do" in done.stderr and "Traceback" not in done.stderr
 
 
+def test_many_records_take_as_long_each_as_few(folder: Path) -> None:
+    """No walk of the folder for each record: the files come from who writes them."""
+    with npu_core.use("910A"), dumper(use_dump=True, dump_path="many.h5"):
+        x = torch.ones(2, 2).npu()
+        for _ in range(40):
+            x = torch.tanh(x)
+    with npu_core.use("910A"):
+        lines = run("many.h5", "-op", "tanh").output.splitlines()
+    assert sum(line.split()[1] == "Tanh" for line in lines if line.startswith("  tanh/")) == 40
+
+
+@pytest.mark.parametrize("device", ["npu", "cpu"])
+def test_a_dump_that_fails_ends_the_replay(folder: Path, device: str) -> None:
+    """A folder in which no file can be made any more, as on a full disk."""
+    with npu_core.use("910A"), dumper(use_dump=True, dump_path="large.h5"):
+        torch.ones(2, 2, device=device) + torch.ones(2, 2, device=device)
+    code = (
+        "from resource import RLIMIT_FSIZE, setrlimit; import signal\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "import compare.cli, torch; setrlimit(RLIMIT_FSIZE, (64, -1))\n"
+        f"compare.cli.cli.main(['replay', 'large.h5', '--device', '{device}'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=folder,
+        env={**os.environ, "NPU_CORE": "910A"},
+    )  # fmt: skip
+    assert done.returncode == 2 and "File too large" in done.stderr, done.stderr
+    assert done.stderr.count("what to do") == 1 and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--against", "nonexist"], "--against nonexist"),
+        (["--device", "meta"], "no values"),
+        (["-op", "grad"], "no op"),
+    ],
+)
+def test_what_leaves_nothing_behind(folder: Path, arguments: list[str], words: str) -> None:
+    before = sorted(folder.iterdir())
+    done = run("step.h5", *arguments, code=2)
+    assert words in done.stderr and sorted(folder.iterdir()) == before
+
+
+def test_two_in_one_second_have_folders_of_their_own(folder: Path) -> None:
+    with npu_core.use("exact"):
+        for _ in range(2):
+            run("step.h5", "-op", "addmm", "--against", "cpu", "-out", "out", "--exit-zero")
+    assert len(list((folder / "out").glob("replay_*"))) == 2
+
+
 def test_without_torch_it_says_what_is_missing(folder: Path) -> None:
     code = (
-        "import sys; sys.modules['torch'] = None\n"
+        "import sys; from importlib.abc import MetaPathFinder\n"
+        "class NoTorch(MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'torch': raise ModuleNotFoundError('No module named torch')\n"
+        "sys.meta_path.insert(0, NoTorch())\n"
         "from compare.cli import cli\n"
         "cli.main(['replay', 'step.h5'])"
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
-import re
 import time
 import warnings
 from collections.abc import Iterator
@@ -13,12 +14,15 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from dumper.errors import DumpError, printable
+from dumper.layout import VALUES
 
 from ..flags import LANGUAGE, named
 from ..program import TROUBLE, complain, no_records, opening, say
 
 if TYPE_CHECKING:
-    from dumper.reader import Record
+    import torch
+
+    from dumper.reader import Dump, Record
     from ir2tbe.replay import Replays
 
     from ..replay_words import Words
@@ -59,9 +63,8 @@ def replay(
     from ir2tbe.convert import import_torch
 
     import_torch("a replay runs ops, which needs torch", "msaccucmp replay", "install torch")
-    from ir2tbe.replay import Replays, runs
+    from ir2tbe.replay import Replays, device_named
 
-    from ..convert import select
     from ..replay_words import Words
 
     words = Words(lang)
@@ -69,15 +72,17 @@ def replay(
         raise click.UsageError("--against dumps all there is: it takes no --acl.")
     if against == device:
         raise click.BadParameter("it is the device itself; name cpu", param_hint="--against")
+    place = device_named(device)
+    other = None if against is None else device_named(against, "--against")
     with opening(dump) as source:
         if not source.records:
             raise no_records(source)
-        records = [each for each in select(source, name) if name or runs(each)]
-        if against is None:
-            replays = Replays(device, Path(config or "acl.json"))
+        records = _wanted(source, name)
+        if other is None:
+            replays = Replays(place, Path(config or "acl.json"))
             return 0 if _run(replays, records, words) else TROUBLE
         folder = _new_folder(Path(out))
-        both = [_into(folder, each) for each in (device, against)]
+        both = [_into(folder, each) for each in (place, other)]
         whole = [_run(replays, records, words) for replays in both]
     from .files import compare_paths
 
@@ -86,22 +91,47 @@ def replay(
     return status if all(whole) else TROUBLE
 
 
+def _wanted(source: Dump, name: str | None) -> list[Record]:
+    """The records to run. Raises DumpError where those that are named hold no op."""
+    from ir2tbe.replay import runs
+
+    from ..convert import select
+
+    found = select(source, name)
+    if name is None:
+        return [each for each in found if runs(each)]
+    if found[0].ir in VALUES:
+        what = f"{name} is a value at the end of a step, and no op"
+        raise DumpError(what, source.path, "name an op; info lists them")
+    return found
+
+
 def _new_folder(out: Path) -> Path:
-    folder = out / time.strftime("replay_%Y%m%d%H%M%S")
-    folder.mkdir(mode=0o700, parents=True)
-    return folder.absolute()
+    from ..result import explained
+
+    stem = out.absolute() / time.strftime("replay_%Y%m%d%H%M%S")
+    with explained(out):
+        out.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for number in itertools.count(1):  # several in one second
+            folder = stem if number == 1 else stem.with_name(f"{stem.name}_{number}")
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
+                return folder
 
 
-def _into(folder: Path, device: str) -> Replays:
+def _into(folder: Path, device: torch.device) -> Replays:
     """Replays with a configuration of their own, that dumps everything below a folder."""
     from dumper.acl_config import EXAMPLE
     from ir2tbe.replay import Replays
 
-    name = re.sub(r"\W", "_", device)
+    from ..result import explained
+
+    name = str(device).replace(":", "_")
     asked = json.loads(EXAMPLE)
     asked["dump"]["dump_path"] = str(folder / name)
     config = folder / f"{name}.json"
-    config.write_text(json.dumps(asked, indent=1))
+    with explained(folder):
+        config.write_text(json.dumps(asked, indent=1))
     return Replays(device, config)
 
 

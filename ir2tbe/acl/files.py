@@ -27,7 +27,7 @@ from dumper.tensors import Unstorable
 from npu_core import options
 
 from ..cann.content import Dump, Origin, Tensor, tensor_of
-from ..cann.folder import write_in
+from ..cann.folder import DumpFile, write_in
 from ..cann.names import DumpName, name_part
 from ..cann.opdebug import pack_old
 from ..cann.types import BY_NAME
@@ -59,14 +59,13 @@ _tasks = _Tasks()
 class Files:
     """Writes calls into one dump folder. Not for several threads at once.
 
-    files: how many were written. omitted: tensors that could not be; first_omitted: which, and why.
+    omitted: tensors that could not be; first_omitted: which, and why.
     """
 
     def __init__(self, config: AclConfig) -> None:
         self._config = config
         stamp = time.strftime("%Y%m%d%H%M%S")
         self._root = config.dump_path / stamp / str(_DEVICE) / str(_MODEL)
-        self.files = 0
         self.omitted = 0
         self.first_omitted = ""
         self.stand_ins: dict[str, tuple[str, ...]] = {}  # by IR
@@ -78,11 +77,13 @@ class Files:
         """The folder of all files, those of each step in one of their own."""
         return self._root
 
-    def write(self, seen: Seen, ir: str, number: int, index: int) -> None:
-        """Write the TBE operators of a call. number: of the call. index: of the step.
+    def write(self, seen: Seen, ir: str, number: int, index: int) -> list[DumpFile]:
+        """Write the TBE operators of a call, and return their files. number: of the call. index: of
+        the step.
 
         Raises DumpError where the folder cannot be written.
         """
+        written = []
         if seen.ran.instead_of is not None:
             self.stand_ins[seen.op.ir] = seen.ran.instead_of
         folder = self._root / str(index)
@@ -96,10 +97,10 @@ class Files:
             record = f"{ir}/{number}" if ir == seen.op.ir else None
             dump = self._dump(step, seen, name, record)
             kinds = [step.op] if self._config.dump_debug else self._levels(step, seen)
-            for kind in kinds:
-                self._put(folder, kind, name, dump)
+            written += [self._put(folder, kind, name, dump) for kind in kinds]
             if self._config.dump_debug:
                 self._report(folder, seen.status)
+        return written
 
     def _levels(self, step: Step, seen: Seen) -> Iterator[str]:
         """By what types an operator is dumped: as itself, and as an aclnn kernel where it is."""
@@ -145,15 +146,16 @@ class Files:
         self.omitted += 1
         self.first_omitted = self.first_omitted or f"{what}: {error}"
 
-    def _put(self, folder: Path, kind: str, name: str, dump: Dump) -> None:
+    def _put(self, folder: Path, kind: str, name: str, dump: Dump) -> DumpFile:
         task, stamp = _tasks.next()
         called = DumpName(name_part(kind), name_part(name), task, _STREAM, stamp)
         _make(folder)
         if self._config.dump_data == "stats":
-            _write_text(folder / f"{called}.csv", table_of(dump, self._config.dump_stats))
+            path = folder / f"{called}.csv"
+            _write_text(path, table_of(dump, self._config.dump_stats))
         else:
-            write_in(folder, called, dump)
-        self.files += 1
+            path = write_in(folder, called, dump)
+        return DumpFile(path, called)
 
     def _overflowed(self, seen: Seen) -> list[int]:
         """The operator that overflowed: the first whose output holds what an overflow leaves, else
@@ -172,7 +174,6 @@ class Files:
         dump = Dump(outputs=(tensor_of(report, BY_NAME["uint8"]),), op_name="Node_OpDebug")
         task, stamp = _tasks.next()
         write_in(folder, DumpName("Opdebug", "Node_OpDebug", task, _STREAM, stamp), dump)
-        self.files += 1
 
 
 def _made(port: Port, seen: Seen) -> torch.Tensor:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,30 +21,51 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dumper.acl_config import AclConfig, make_folder, read_config
-from dumper.acl_dump import running
+from dumper.acl_dump import elsewhere, running
 from dumper.errors import DumpError, warn
 from dumper.ops import Op, op_of
 from npu_core import observe, options
 
+from ..cann.folder import DumpFile
 from .files import Files
 from .tap import all_plain, given_to, seen, undisturbed, watched
 
 T = TypeVar("T")
 
 
+@dataclass
+class _Dump:
+    """A dump that is on. failed: it is, but for nothing more."""
+
+    config: AclConfig
+    files: Files
+    failed: bool = False
+
+
 class Server:
-    """One ACL dump at a time; the handler that npu_core calls."""
+    """One ACL dump at a time; the handler that npu_core calls.
+
+    written: the files since somebody took them, where `keep` was called.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._files: Files | None = None
-        self._config: AclConfig | None = None
+        self.written: list[DumpFile] = []
+        self._keeps = False
+        self._dump: _Dump | None = None
+        self._failure: DumpError | None = None
         self._step = self._calls = 0
         self._counting: Any = None
-        self._failed = False
-        self._process = os.getpid()
         self._passed: set[str] = set()  # IRs of calls with tensors that CANN has not
         self._said: set[str] = set()  # IRs of which something was said already
+        self.forget()
+
+    def forget(self) -> None:
+        """Have no dump, as a forked child: it has neither the device nor the threads."""
+        self._lock, self._dump = threading.RLock(), None
+
+    def keep(self) -> None:
+        """List the files that are written from here on."""
+        self._keeps = True
 
     def init(self) -> None:
         """Prepare dumping."""
@@ -55,7 +77,7 @@ class Server:
         self.begin(read_config(path), register=options.saturates())
         observe.observe(self.call)
 
-    def begin(self, config: AclConfig, register: bool = False) -> Files:
+    def begin(self, config: AclConfig, register: bool = False) -> None:
         """Write into a folder of this configuration from here on.
 
         register: the device notes overflows. Raises DumpError for a folder that cannot be made.
@@ -75,17 +97,83 @@ class Server:
                 'set "dump_op_switch": "on"',
             )
         with self._lock:
-            self._config, self._files, self._failed = config, Files(config), False
-            self._process = os.getpid()  # a forked child has no dump
-            return self._files
+            self._dump = _Dump(config, Files(config))
 
     def finalize(self) -> None:
-        """Stop dumping, and say what is not as on the device."""
+        """Stop dumping, and say what is not as on the device. Raises the DumpError of a record's
+        dump that failed, which nobody was told of."""
         observe.observe(None)
         with self._lock:
-            files, self._files = self._files, None
-        if files is not None:
-            self._say(files)
+            dump, self._dump = self._dump, None
+        failure = self.take_failure()
+        if dump is not None:
+            self._say(dump.files)
+        if failure is not None:
+            raise failure
+
+    def take_failure(self) -> DumpError | None:
+        """How a record's dump failed, if one did since this was asked last."""
+        failure, self._failure = self._failure, None
+        return failure
+
+    def call(
+        self, func: torch._ops.OpOverload, run: Callable[[], Any], args: tuple, kwargs: dict
+    ) -> Any:
+        """What a call returns; its TBE operators are dumped where they are asked for."""
+        dump = self._dump
+        if dump is None or dump.failed or not _takes(dump.config, self._step) or elsewhere():
+            return run()
+        op = op_of(func)
+        if op.is_view:
+            return run()
+        debug = dump.config.dump_debug
+        given = self._guarded(dump, op, lambda: given_to(op, args, kwargs))
+        result, raised = watched(run) if debug else (run(), 0)
+        if given is None or debug and not raised:
+            return result
+        if not all_plain([*given, result]):
+            self._passed.add(op.ir)
+        else:
+            after = op.bind(args, kwargs)
+            self._guarded(dump, op, lambda: self._write(dump, op, given, after, result, raised))
+        return result
+
+    def _guarded(self, dump: _Dump, op: Op, work: Callable[[], T]) -> T | None:
+        """What our work comes to; whatever that meets, the program goes on."""
+        try:
+            with self._lock:
+                return work()
+        except Exception as reason:  # noqa: BLE001 - no fault of ours may end the user's step
+            dump.failed = True
+            self._fail(dump, op.ir, reason)
+        return None
+
+    def _write(
+        self, dump: _Dump, op: Op, given: list[Any], after: list[Any], result: Any, raised: int
+    ) -> None:
+        self._calls += 1
+        ir, number = running() or (op.ir, self._calls)
+        made = seen(op, given, after, result, raised)
+        with undisturbed():
+            written = dump.files.write(made, ir, number, self._step)
+        if self._keeps:
+            self.written += written
+
+    def _fail(self, dump: _Dump, ir: str, reason: Exception) -> None:
+        """Say that the dump ended; of a record's, whoever runs it is told when it ends."""
+        if isinstance(reason, DumpError):
+            what, where = reason.what, reason.where
+        else:
+            what, where = f"{type(reason).__name__}: {reason}", dump.config.dump_path
+        failure = DumpError(
+            f"ACL dump stopped at {ir}, the program goes on: {what}",
+            where,
+            "what was dumped before stands",
+        )
+        if running() is not None:
+            self._failure = failure
+        else:
+            warn(failure.what, failure.where, failure.todo)
 
     def _say(self, files: Files) -> None:
         """Say, once an IR, what is not as the device would have it."""
@@ -114,84 +202,19 @@ class Server:
     def _stepped(self, *_: Any) -> None:
         self._step += 1
 
-    def call(
-        self,
-        func: torch._ops.OpOverload,
-        run: Callable[[], Any],
-        args: tuple,
-        kwargs: dict,
-        record: tuple[str, int] | None = None,
-    ) -> Any:
-        """What a call returns; its TBE operators are dumped where they are asked for.
-
-        record: IR and seqid that the files are named by.
-        """
-        config = self._config
-        if self._files is None or self._failed or not _takes(config, self._step):
-            return run()
-        op = op_of(func)
-        if op.is_view or os.getpid() != self._process:
-            return run()
-        given = self._guarded(op, lambda: given_to(op, args, kwargs))
-        result, raised = watched(run) if config.dump_debug else (run(), 0)
-        if given is None or config.dump_debug and not raised:
-            return result
-        if not all_plain([*given, result]):
-            self._passed.add(op.ir)
-        else:
-            after = op.bind(args, kwargs)
-            self._guarded(op, lambda: self._write(op, given, after, result, raised, record))
-        return result
-
-    def _guarded(self, op: Op, work: Callable[[], T]) -> T | None:
-        """What our work comes to; whatever that meets, the program goes on."""
-        try:
-            with self._lock:
-                return work()
-        except Exception as reason:  # noqa: BLE001 - no fault of ours may end the user's step
-            self._fail(op.ir, reason)
-        return None
-
-    def _write(
-        self,
-        op: Op,
-        given: list[Any],
-        after: list[Any],
-        result: Any,
-        raised: int,
-        record: tuple[str, int] | None,
-    ) -> None:
-        self._calls += 1
-        ir, number = record or running() or (op.ir, self._calls)
-        made = seen(op, given, after, result, raised)
-        with undisturbed():
-            self._files.write(made, ir, number, self._step)
-
-    def _fail(self, ir: str, reason: Exception) -> None:
-        self._failed = True
-        what = (
-            reason.what if isinstance(reason, DumpError) else f"{type(reason).__name__}: {reason}"
-        )
-        warn(
-            f"ACL dump stopped at {ir}, the program goes on: {what}",
-            reason.where if isinstance(reason, DumpError) else self._config.dump_path,
-            "what was dumped before stands",
-        )
-
 
 class Tapped(TorchDispatchMode):
-    """Lets a server see a record that runs on a device that is no npu, as if that had ACL dump."""
+    """Lets a server see what runs on a device that is no npu, as if that had ACL dump."""
 
-    def __init__(self, server: Server, ir: str, seqid: int) -> None:
+    def __init__(self, server: Server) -> None:
         super().__init__()
-        self._server, self._record = server, (ir, seqid)
+        self._server = server
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        run = partial(func, *args, **kwargs)
-        return self._server.call(func, run, args, kwargs, self._record)
+        return self._server.call(func, partial(func, *args, **kwargs), args, kwargs)
 
 
 def _takes(config: AclConfig, step: int) -> bool:
@@ -199,6 +222,8 @@ def _takes(config: AclConfig, step: int) -> bool:
 
 
 _server = Server()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_server.forget)
 
 
 def handler() -> Server:
