@@ -90,6 +90,14 @@ def test_a_whole_step(folder: Path) -> None:
     assert "BNTrainingReduceGrad" in said
 
 
+def test_operators_in_a_row_are_counted(folder: Path) -> None:
+    with npu_core.use("910A"), dumper(use_dump=True, dump_path="lists.h5"):
+        torch._foreach_add_([torch.ones(2).npu() for _ in range(3)], 1.0)
+    with npu_core.use("910A"):
+        said = run("lists.h5", "-op", "_foreach_add__Scalar").output
+    assert "3 x Add" in said and said.count("Add") == 1
+
+
 def test_chinese(folder: Path) -> None:
     with npu_core.use("910A"):
         assert "结果与记录逐位相同" in run("step.h5", "-op", "addmm", "--lang", "zh").output

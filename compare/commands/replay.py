@@ -7,7 +7,7 @@ import itertools
 import json
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -146,11 +146,17 @@ def _run(replays: Replays, records: list[Record], words: Words) -> bool:
             continue
         total += len(outcome.files)
         record = outcome.record
-        operators = ", ".join(file.name.op_type for file in outcome.files) or words("none")
+        operators = _listed(file.name.op_type for file in outcome.files) or words("none")
         said = words(_SAME[outcome.same])
         say(f"  {printable(record.ir)}/{record.seqid}  {operators}  ({said})")
     say(words("files", count=total, folder=printable(str(replays.folder))))
     return whole
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Names in order, those in a row once: `Mul, 42 x Addcdiv`."""
+    runs = ((name, len(list(same))) for name, same in itertools.groupby(names))
+    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in runs)
 
 
 def _with_notes(outcomes: Iterator[T]) -> Iterator[T]:
