@@ -17,10 +17,12 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .errors import DumpError
+from .errors import DumpError, printable
+from .json_faults import MOST
 from .json_file import listed, read_json
 
 EXAMPLE = (
@@ -57,6 +59,7 @@ _TEXTS = ("layer", "watcher_nodes")
 _BLACKLISTS = ("optype_blacklist", "opname_blacklist")
 _OF_A_MODEL = ("model_name", *_TEXTS, *_BLACKLISTS, "opname_range")
 _STEP = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
+_VARIABLE = re.compile(r"\$[A-Za-z_{(]")
 
 
 @dataclass(frozen=True)
@@ -136,9 +139,8 @@ def _parsed(path: Path) -> Any:
 
 def _judged(path: Path, asked: dict[str, Any]) -> AclConfig:
     found: list[str] = []
-    for name in asked:
-        if name not in _KNOWN:
-            found.append(f"{_quoted(name)} is no field of dump{_nearest(name, _KNOWN)}")
+    for name in islice((name for name in asked if name not in _KNOWN), MOST + 1):
+        found.append(f"{_quoted(name)} is no field of dump{_nearest(name, _KNOWN)}")
     given = {name: value for name, value in asked.items() if name in _FIELDS}
     taken: dict[str, Any] = {}
     for name, value in given.items():
@@ -183,8 +185,10 @@ def _dump_path(name: str, value: object, found: list[str]) -> Path | None:
         found.append(f"{name} is {_quoted(value)}: the path of a folder is wanted")
     elif "\0" in value or not value.isprintable():
         found.append(f"{name} is {_quoted(value)}: it holds what cannot be shown")
-    elif value.startswith("$"):
+    elif _VARIABLE.search(value):
         found.append(f"{name} is {_quoted(value)}: CANN fills in no variables; write it out")
+    elif value.startswith("~"):
+        found.append(f"{name} is {_quoted(value)}: CANN puts no home folder for ~; write it out")
     else:
         return Path(os.path.abspath(value))
     return None
@@ -194,7 +198,7 @@ def _dump_step(name: str, value: object, found: list[str]) -> tuple[tuple[int, i
     what = 'numbers and ranges as in "0|3-5|10" are wanted'
     parts = value.split("|") if isinstance(value, str) else []
     ranges = []
-    for part in parts:
+    for part in parts[: _MOST_RANGES + 1]:
         match = _STEP.fullmatch(part)
         if match is None or len(part) > 2 * _LONGEST_STEP + 1:
             parts = []
@@ -207,8 +211,8 @@ def _dump_step(name: str, value: object, found: list[str]) -> tuple[tuple[int, i
         ranges.append((first, last))
     if not parts:
         found.append(f"{name} is {_quoted(value)}: {what}")
-    elif len(ranges) > _MOST_RANGES:
-        found.append(f"{name} has {len(ranges)} parts; CANN takes {_MOST_RANGES}")
+    elif len(parts) > _MOST_RANGES:
+        found.append(f"{name} has {len(parts)} parts; CANN takes {_MOST_RANGES}")
     return tuple(ranges)
 
 
@@ -216,9 +220,8 @@ def _dump_stats(name: str, value: object, found: list[str]) -> tuple[str, ...]:
     if not isinstance(value, list) or not value:
         found.append(f"{name}: a list of some of {', '.join(STATISTICS)} is wanted")
         return ()
-    for word in value:
-        if not isinstance(word, str) or word not in STATISTICS:
-            found.append(_none_of(name, word, STATISTICS))
+    others = (word for word in value if not isinstance(word, str) or word not in STATISTICS)
+    found += [_none_of(name, word, STATISTICS) for word in islice(others, MOST + 1)]
     return tuple(word for word in STATISTICS if word in value)
 
 
@@ -228,6 +231,8 @@ def _dump_list(name: str, value: object, found: list[str]) -> tuple[Mapping[str,
         return ()
     for model in value:
         for field, content in model.items():
+            if len(found) > MOST:
+                return ()
             if field not in _OF_A_MODEL:
                 found.append(
                     f"{_quoted(field)} is no field of dump_list{_nearest(field, _OF_A_MODEL)}"
@@ -282,7 +287,8 @@ def _none_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
 def _quoted(value: object) -> str:
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "a list"
-    text = json.dumps(value, ensure_ascii=False)
+    value = value[:60] if isinstance(value, str) else value
+    text = printable(json.dumps(value, ensure_ascii=False))
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

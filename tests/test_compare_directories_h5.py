@@ -1,12 +1,17 @@
 """compare on a folder of CANN dumps and an HDF5 dump: results by record, and what has none."""
 
+import json
+
 import h5py
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from dumps import dump
 from folders import header, put, rows, run, tensor
 
+from compare.cli import cli
+from ir2tbe.cann.file import read
 from ir2tbe.relayout import relayout
 
 
@@ -108,6 +113,56 @@ def test_what_golden_lacks(tmp_path, two, name, origin, reason):
     assert done.exit_code == 1 and rows(done)[0]["CompareFailReason"].startswith(reason)
     missing = [row["TensorIndex"] for row in rows(done)[1:] if row["Verdict"] == "not_comparable"]
     assert missing == (["mm/1:output:0", "mm/1:output:1"] if name == "mm/1/0" else [])
+
+
+def test_what_no_operator_makes_is_nobodys_fault(tmp_path):
+    """A replay against its own dump: no file names the rstd of a layer norm, nor a dropout mask."""
+    path, out = tmp_path / "x.h5", tmp_path / "acl_dump"
+    with torch.utils.dumper(use_dump=True, dump_path=str(path)):
+        x = torch.nn.functional.layer_norm(torch.ones(4, 8), (8,))
+        torch.ops.aten.native_dropout(x, 0.5, True)
+        torch.rand(4)
+    acl = {"dump_path": str(out), "dump_mode": "all", "dump_op_switch": "on"}
+    (tmp_path / "acl.json").write_text(json.dumps({"dump": acl}))
+    arguments = ["replay", path, "--device", "cpu", "--acl", tmp_path / "acl.json"]
+    assert CliRunner().invoke(cli, [str(each) for each in arguments]).exit_code == 0
+    files = [read(file) for file in out.rglob("*.*")]
+    ran = {file.op_name.rpartition("/")[0] for file in files}
+    named = {t.origin.name for file in files for t in file.outputs if t.origin is not None}
+    expected = {name for name in held(path) if name.partition("/output/")[0] in ran} - named
+    assert len(expected) >= 2  # or this shows nothing
+    done = run(out, path, tmp_path / "out")
+    unmade = [row for row in rows(done) if row["VerdictCode"] == "unmade"]
+    assert done.exit_code == 0 and len(unmade) == len(expected), done.output
+    assert {row["GroundTruth"] for row in unmade} == {n.partition("/output/")[0] for n in expected}
+    assert {row["Verdict"] for row in unmade} == {"cannot_tell"}
+    assert f"{len(expected)} results that no file names" in done.stdout
+    assert "0 without partner" in done.stdout and "nothing differs" in done.stdout
+    assert run(out, path, tmp_path / "out", "-map").exit_code == 0
+
+
+def test_an_operator_that_names_no_result(tmp_path, two):
+    """Another op ran in the record's place, as uniform_ does for rand."""
+    put(tmp_path / "m", 0, "Uniform", "mm/1/0", (), [ONE])
+    done = run(tmp_path / "m", two, tmp_path / "out")
+    codes = [(r["TensorIndex"], r["VerdictCode"]) for r in rows(done)]
+    assert codes == [
+        ("mm/1/0:output:0", "intermediate"),
+        ("mm/1:output:0", "unmade"),
+        ("mm/1:output:1", "unmade"),
+        ("NaN", "not_run"),
+    ]
+    assert done.exit_code == 1 and "nothing was compared" in done.stdout
+
+
+def test_a_result_may_be_in_a_file_that_cannot_be_read(tmp_path, two):
+    put(tmp_path / "m", 0, "Mul", "mm/1/0", (), [tensor(ONE, origin=("mm/1", 0))])
+    put(tmp_path / "m", 1, "Add", "mm/1/1", (), [tensor(ONE, origin=("mm/1", 1))]).write_bytes(b"")
+    done = run(tmp_path / "m", two, tmp_path / "out")
+    (missed,) = (row for row in rows(done) if row["TensorIndex"] == "mm/1:output:1")
+    assert missed["Verdict"] == "not_comparable" and done.exit_code == 1
+    assert missed["CompareFailReason"] == "no file that could be read names this result"
+    assert "1 without partner" in done.stdout
 
 
 def test_uninitialised_memory_is_not_compared(tmp_path):

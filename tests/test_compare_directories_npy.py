@@ -4,8 +4,10 @@ import json
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from folders import START, header, put, rows, run, tensor
 
+from compare.cli import cli
 from compare.folders.fusion import load
 from dumper.errors import DumpError
 from ir2tbe.relayout import relayout
@@ -73,10 +75,57 @@ def test_names_tell_without_rules(tmp_path):
         ("net/relu", "net/relu", "1.000000", "name", "same"),
         ("net/relu", "net/relu", "1.000000", "name", "same"),
         ("net/relu", "NaN", "NaN", "NaN", "not_comparable"),
+        ("NaN", f"Relu.net_relu.1.0.{START}.output.0.npy", "NaN", "NaN", "cannot_tell"),
         ("NaN", "left_over", "NaN", "NaN", "not_comparable"),
     ]
     assert f"golden    {golden} (4 npy files)" in done.stdout and done.exit_code == 1
     assert "1 that no file gives a place in golden" in done.stdout
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (2, 3), (2, 3, 2, 2)])
+@pytest.mark.parametrize(
+    "options", [(), ("-f", "ND"), ("-t", "msnpy"), ("-t", "msnpy", "-f", "ND")]
+)
+def test_what_convert_made_is_no_golden(tmp_path, shape, options):
+    """Whatever form its name has; next to npy files of ops it is passed over, and that is said."""
+    mine, golden = tmp_path / "m", tmp_path / "g"
+    value = np.full(shape, 2, "f4")
+    for at, name in enumerate(["net/relu", "relu"]):
+        put(mine, at, "Relu", name, [value], [value])
+    arguments = ["convert", "-d", mine, "-out", golden, "-v", "2", *options]
+    assert CliRunner().invoke(cli, [str(each) for each in arguments]).exit_code == 0
+    made = {path.name for path in golden.iterdir()}
+    assert len(made) == 4
+    done = run(mine, golden, tmp_path / "out")
+    assert done.exit_code == 2 and not (tmp_path / "out").exists()
+    assert "4 npy files here are what convert made of CANN dumps" in done.stderr
+    assert "compare the folders of CANN dumps themselves" in done.stderr
+    for name in ("net_relu.0.npy", "relu.0.npy"):
+        save(golden, name, value)
+    done = run(mine, golden, tmp_path / "out")
+    assert done.exit_code == 0 and f"{golden} (2 npy files)" in done.stdout, done.output
+    assert "4 npy files that convert made of CANN dumps" in done.stdout
+    passed = [row for row in rows(done) if row["VerdictCode"] == "converted"]
+    assert {row["GroundTruth"] for row in passed} == made
+    assert {row["Verdict"] for row in rows(done) if row not in passed} == {"same", "cannot_tell"}
+    assert run(mine, golden, tmp_path / "out", "-map").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "index"),
+    [
+        ("output.0.npy", "output", 0),
+        ("net.output.0.npy", "net/output", 0),
+        (f"output.2.{START}.npy", "output", 2),
+        ("net.output.1.2.npy", "net/output/1", 2),
+    ],
+)
+def test_an_op_may_be_called_output(tmp_path, name, op, index):
+    """Only behind a dump's name does it say that `convert` was there."""
+    put(tmp_path / "m", 0, "Relu", op, (), [X] * (index + 1))
+    save(tmp_path / "g", name, X)
+    found = rows(run(tmp_path / "m", tmp_path / "g", tmp_path / "out"))
+    assert (found[index]["Verdict"], found[index]["PairedBy"]) == ("same", "name")
 
 
 def test_fusion_rules_tell_outputs_and_inputs(tmp_path):

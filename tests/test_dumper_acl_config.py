@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,15 @@ def test_steps_are_numbers_and_ranges(
         ({"dump_path": "a\0b"}, "it holds what cannot be shown"),
         ({"dump_path": "a\ud800"}, "it holds what cannot be shown"),
         ({"dump_path": "$HOME/output"}, '"$HOME/output": CANN fills in no variables; write it out'),
+        ({"dump_path": "./$HOME"}, '"./$HOME": CANN fills in no variables; write it out'),
+        ({"dump_path": "/x/${USER}/y"}, "CANN fills in no variables; write it out"),
+        ({"dump_path": "$(pwd)/x"}, "CANN fills in no variables; write it out"),
+        ({"dump_path": "~/acl"}, '"~/acl": CANN puts no home folder for ~; write it out'),
+        ({"dump_path": "~"}, "CANN puts no home folder for ~; write it out"),
+        ({"dump_path": "~user/acl"}, "CANN puts no home folder for ~; write it out"),
+        ({"dump_path": "a\u200bb"}, r'"a\u200bb": it holds what cannot be shown'),
+        ({"dump_mode": "all\u200b"}, r'dump_mode is "all\u200b", none of input, output, all'),
+        ({"dump_mo\u200bde": "all"}, r'"dump_mo\u200bde" is no field of dump; is dump_mode meant?'),
         ({"dump_pth": "x"}, '"dump_pth" is no field of dump; is dump_path meant?'),
         ({"zzz": 1}, '"zzz" is no field of dump; there are dump_path, '),
         ({"dump_mode": "both"}, 'dump_mode is "both", none of input, output, all'),
@@ -141,6 +151,12 @@ def test_what_is_wrong_is_named(asked: dict[str, Any], said: str, tmp_path: Path
     assert said in message
     assert "1 fault:" in message
     assert EXAMPLE in message
+
+
+@pytest.mark.parametrize("name", ["a~", "x/~/y", "cost$", "5$", "a$1"])
+def test_a_path_may_hold_what_no_shell_fills_in(name: str, tmp_path: Path) -> None:
+    config = read_config(written(tmp_path, {"dump_path": str(tmp_path / name)}))
+    assert config.dump_path == tmp_path / name
 
 
 def test_all_faults_of_a_file_are_listed(tmp_path: Path) -> None:
@@ -190,7 +206,9 @@ def test_the_guides_example_is_refused_with_every_fault_and_its_place(tmp_path: 
         (b"[" * 200_000 + b"]" * 200_000, "nested too deeply"),
         (b'{"dump": ' + b"9" * 5000 + b"}", "cannot be read"),
         (b" " * (1 << 20) + b"{}", "more than 1048576 bytes"),
-        (b"," * 5000, "100 faults or more"),
+        (b"," * 5000, "more than 100 faults: (1) line 1, column 1: "),
+        (b"[" * 1_000_000, "1 fault: (1) line 1, column 1001: this is nested too deeply"),
+        (b'{"dump": {}}\r\r"\xff"', "line 3 of this file is not UTF-8"),
     ],
 )
 def test_what_is_no_configuration_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
@@ -202,6 +220,37 @@ def test_what_is_no_configuration_is_refused(content: bytes, said: str, tmp_path
 def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
     path = written(tmp_path, b"\xef\xbb\xbf" + EXAMPLE.encode())
     assert read_config(path).dump_op_switch
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("text", [EXAMPLE, "{\n", "// 数据\r\n" + EXAMPLE, "[]", "1"])
+@pytest.mark.parametrize("order", ["le", "be"])
+@pytest.mark.parametrize("bits", [16, 32])
+def test_another_encoding_is_one_fault(
+    bits: int, order: str, text: str, mark: bytes, tmp_path: Path
+) -> None:
+    """With a byte order mark and without."""
+    content = (mark.decode("utf-8") + text).encode(f"utf-{bits}-{order}")
+    message = refused(written(tmp_path, content))
+    said = {"le": "little", "be": "big"}[order]
+    assert (
+        f"the encoding of this file is UTF-{bits} ({said}-endian), and JSON's is UTF-8" in message
+    )
+    assert "save it as UTF-8" in message and "fault" not in message
+
+
+@pytest.mark.parametrize("many", ["fields", "dump_list", "dump_stats"])
+def test_a_hundred_faults_are_enough(many: str, tmp_path: Path) -> None:
+    names = {f"a{i}": 1 for i in range(50_000)}
+    asked: dict[str, Any] = {"dump_path": "x"}
+    if many == "fields":
+        asked |= names
+    else:
+        asked[many] = [names] if many == "dump_list" else list(names)
+    began = time.process_time()
+    message = refused(written(tmp_path, asked))
+    assert time.process_time() - began < 1.5  # a tenth of a second; many where all are told
+    assert "more than 100 faults" in message and len(message) < 10_000
 
 
 def test_a_file_that_is_not_there_is_looked_for_in_the_working_directory(

@@ -4,6 +4,9 @@ A compiled network's operator may stand for several ops of the original one. Whi
 output was is told by fusion rules, else by what its own dump file says of it, else by its own name.
 Golden has outputs only: which of them an input was, only the rules can say. Files of one name are
 taken in the order of their timestamps, for the first, second, ... run of an operator.
+
+What `convert` made of CANN dumps is never golden here, although some of its names have the form of
+an op's: the dumps themselves say more, the format and the shape from before padding.
 """
 
 from __future__ import annotations
@@ -42,8 +45,8 @@ _NAMES = tuple(
         r"(?P<op>.+)\.(?P<index>[0-9]{1,9})\.npy",
     )
 )
-_CONVERTED = re.compile(r"(?P<dump>.+)\.(input|output)\.[0-9]+\.npy")
-"""What `convert` made of a dump file, which is no output of an op of the original network."""
+_CONVERTED = re.compile(r"(?P<dump>.+)\.(?:input|output)\.[0-9]+(?:\.[A-Za-z0-9_-]+)?\.npy")
+"""What `convert` made of a dump file; a shape (3x4, or 7 for one axis) or a format may follow."""
 
 _Key = tuple[str, int]
 
@@ -60,10 +63,9 @@ def named(files: Iterable[str]) -> dict[_Key, list[str]]:
     the order of time."""
     found: dict[_Key, list[tuple[int, str]]] = {}
     for path in files:
-        name = path.rpartition("/")[2]
-        converted = _CONVERTED.fullmatch(name)
-        if converted and parse(converted["dump"]) is not None:
+        if is_converted(path):
             continue
+        name = path.rpartition("/")[2]
         match = next(filter(None, (pattern.fullmatch(name) for pattern in _NAMES)), None)
         if match is not None:
             time = int(match.groupdict().get("time") or 0)
@@ -72,9 +74,16 @@ def named(files: Iterable[str]) -> dict[_Key, list[str]]:
     return {key: [path for _, path in sorted(paths)] for key, paths in found.items()}
 
 
+def is_converted(path: str) -> bool:
+    """Whether a file is called like what `convert` made of a CANN dump file."""
+    match = _CONVERTED.fullmatch(path.rpartition("/")[2])
+    return match is not None and parse(match["dump"]) is not None
+
+
 class Originals:
     """npy files as golden. ops: of mine, all of them. files: by their paths below the folder, with
-    what keeps others from being read."""
+    what keeps others from being read. Raises DumpError where there are none but what `convert`
+    made."""
 
     kind = "npy files"
     addresses = False
@@ -86,7 +95,17 @@ class Originals:
         rules: Rules | None,
     ) -> None:
         self._files, self._rules = files, rules
-        self._named = named(name for name, file in files.items() if isinstance(file, Path))
+        readable = [name for name, file in files.items() if isinstance(file, Path)]
+        self._named = named(readable)
+        self._converted = sorted(filter(is_converted, readable))
+        if self._converted and not self._named:
+            count = len(self._converted)
+            what = f"{count} npy files here are" if count > 1 else "the npy file here is"
+            raise DumpError(
+                f"{what} what convert made of CANN dumps, which is no golden for CANN dumps",
+                files[self._converted[0]],
+                "compare the folders of CANN dumps themselves: -g is the one that was converted",
+            )
         self.count = sum(map(len, self._named.values()))
         runs: Counter[Hashable] = Counter()
         self._runs: dict[int, int] = {}
@@ -128,6 +147,13 @@ class Originals:
             if isinstance(file, DumpError):
                 reason = f"{file.what}: {file.where}"
                 yield Pair(index, None, None, None, Side(path, path, path), reason, damaged=True)
+        for path in self._converted:
+            reason = (
+                "convert made this of a CANN dump, so it is no golden; compare the folders of CANN "
+                "dumps themselves"
+            )
+            side = Side(path, path, path)
+            yield Pair(index, None, None, None, side, reason, code="converted")
         for (op, number), paths in sorted(self._named.items()):
             for path in paths:
                 if path in self._used:

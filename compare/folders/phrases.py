@@ -65,6 +65,22 @@ _PHRASES = {
         "1 record that no file is of",
         "1 条记录没有对应的文件",
     ),
+    "code unmade": (
+        "{count} results that no file names",
+        "{count} 个结果没有文件给出",
+    ),
+    "one code unmade": (
+        "1 result that no file names",
+        "1 个结果没有文件给出",
+    ),
+    "code converted": (
+        "{count} npy files that convert made of CANN dumps (compare the folders of those dumps)",
+        "{count} 个由 convert 从 CANN dump 转换而来的 npy 文件（请直接比对 CANN dump 目录）",
+    ),
+    "one code converted": (
+        "1 npy file that convert made of a CANN dump (compare the folders of those dumps)",
+        "1 个由 convert 从 CANN dump 转换而来的 npy 文件（请直接比对 CANN dump 目录）",
+    ),
     "comma": (", ", "，"),
     "nothing compared": (
         "nothing was compared: the two have no tensor in common",

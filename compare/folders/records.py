@@ -4,7 +4,9 @@ A replay under ACL dump writes into each output that is a record's result which 
 (`original_op`: `<IR>/<seqid>/output/<name>`, or `<IR>/<seqid>` and the how many-th tensor of its
 outputs), and calls the operators `<IR>/<seqid>/<k>`. What lies between two operators of one record
 is nowhere in golden: the record is replayed on the CPU to have it. What each input is, no file
-says.
+says. And not every result is what an operator makes: the rstd of a layer norm comes of a variance,
+a mask of packed bits; so a result that no file names is nobody's fault, if all files could be read
+and agree with the record.
 """
 
 from __future__ import annotations
@@ -36,9 +38,14 @@ class Records:
         self.count = len(self._records)
         self._seen: dict[str, set[int]] = {}
         """Outputs that were found in my files, of the records that any file is of."""
+        self._at_odds: set[str] = set()
+        """Records of which a file of mine names a result that golden has not."""
+        self._read = 0
+        """How many of my files could be read."""
 
     def pairs(self, op: OpFile, dump: Dump) -> Iterator[Pair]:
         """As `pairs.Golden` says."""
+        self._read += 1
         part = _PART.fullmatch(name_of(op, dump))
         owner = part["record"] if part and part["record"] in self._records else None
         for tensor in dump.outputs:
@@ -53,7 +60,10 @@ class Records:
                 reason = f"which value of {owner} this input is, no file says"
                 yield replace(pair, reason=reason, code="unnamed")
             elif where == "output" and side.tensor.origin is not None:
-                yield self._result(pair, side.tensor.origin)
+                result = self._result(pair, side.tensor.origin)
+                if result.golden is None and owner is not None:
+                    self._at_odds.add(owner)
+                yield result
             elif owner is not None:
                 reason = (
                     f"an intermediate value of {owner}: golden has none; replay the record on the "
@@ -87,6 +97,7 @@ class Records:
     def left(self, index: int) -> Iterator[Pair]:
         """As `pairs.Golden` says. A record that no file is of may have run no operator, as a view
         has none, and is nobody's fault; gradients and parameters at the end of a step are no op."""
+        unread = index - 1 - self._read
         for name, record in self._records.items():
             if record.phase in VALUES:
                 continue
@@ -96,10 +107,20 @@ class Records:
                 yield Pair(index, None, None, None, side, reason, code="not_run")
                 continue
             for at, tensor in enumerate(record.outputs):
-                if at not in self._seen[name]:
-                    side = _side(name, at, tensor)
+                if at in self._seen[name]:
+                    continue
+                side, code = _side(name, at, tensor), ""
+                if unread:
+                    reason = "no file that could be read names this result"
+                elif name in self._at_odds:
                     reason = unmatched(tensor.path, False)
-                    yield Pair(index, None, "output", None, side, reason)
+                else:
+                    code = "unmade"
+                    reason = (
+                        f"no file of {name} names this result: no operator makes it as it is, or "
+                        "it was not dumped"
+                    )
+                yield Pair(index, None, "output", None, side, reason, code=code)
 
 
 def _side(name: str, at: int, tensor: stored.Tensor) -> Side:
