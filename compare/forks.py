@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import BinaryIO
+
+from .packed import read_rows, write_rows
+from .row import Row
 
 SHARE = 256
 """Units in a row that are one process's."""
@@ -36,11 +38,11 @@ class Forks:
     """Processes that run `work()`, an iterator that must be the same in all, and keep what is their
     share of its results. Close it, or use it in `with`."""
 
-    def __init__(self, work: Callable[[Callable[[int], bool]], Iterator[Any]]) -> None:
+    def __init__(self, work: Callable[[Callable[[int], bool]], Iterator[list[Row]]]) -> None:
         self._pipes: list[BinaryIO | None] = []
         self._children: list[int] = []
         self._count = 0
-        self._share: list[Any] = []
+        self._share: list[list[Row]] = []
         number = max(1, min(_MOST, (os.cpu_count() or 1) - 1))
         for i in range(number):
             self._fork(i, number, work)
@@ -51,8 +53,8 @@ class Forks:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def next(self) -> Any:
-        """The next result; None where its process could not tell."""
+    def next(self) -> list[Row] | None:
+        """The rows of the next unit; None where its process could not tell."""
         at = self._count % SHARE
         if not at:
             self._share = self._read(self._count // SHARE % len(self._pipes))
@@ -70,7 +72,7 @@ class Forks:
         self._children.clear()
 
     def _fork(
-        self, i: int, number: int, work: Callable[[Callable[[int], bool]], Iterator[Any]]
+        self, i: int, number: int, work: Callable[[Callable[[int], bool]], Iterator[list[Row]]]
     ) -> None:
         read, write = os.pipe()
         child = os.fork()
@@ -92,23 +94,23 @@ class Forks:
         finally:
             os._exit(status)  # nothing of the parent's is flushed or cleaned up here
 
-    def _read(self, i: int) -> list[Any]:
+    def _read(self, i: int) -> list[list[Row]]:
         pipe = self._pipes[i]
         if pipe is None:
             return []
         try:
-            return pickle.load(pipe)
-        except (EOFError, pickle.UnpicklingError):
+            return read_rows(pipe)
+        except (EOFError, ValueError, TypeError):
             pipe.close()
             self._pipes[i] = None
             return []
 
 
-def _send(results: Iterator[Any], file: BinaryIO) -> None:
+def _send(results: Iterator[list[Row]], file: BinaryIO) -> None:
     share = []
     for result in results:
         share.append(result)
         if len(share) == SHARE:
-            file.write(pickle.dumps(share, pickle.HIGHEST_PROTOCOL))
+            write_rows(share, file)
             share = []
-    file.write(pickle.dumps(share, pickle.HIGHEST_PROTOCOL))
+    write_rows(share, file)
