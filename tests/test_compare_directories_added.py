@@ -54,6 +54,32 @@ def test_of_inputs_that_were_not_compared_nothing_is_said(tmp_path: Path) -> Non
     assert done.exit_code == 1 and MOST not in done.stdout
 
 
+def test_a_sum_that_cancels_is_held_to_what_is_added(tmp_path: Path) -> None:
+    """Gradients of a bias before a batch norm are 0, and what is left of them is rounding."""
+    x = random.standard_normal((64, 8)).astype("f4")
+    x -= x.mean(0)
+    for side in "mg":
+        wrong = np.float32(side == "m") / 4
+        sums = x.sum(0, dtype="f4") if side == "m" else x[::-1].sum(0, dtype="f4")
+        put(tmp_path / side, 0, "ReduceSum", "bias", [x], [sums])
+        put(tmp_path / side, 1, "Gelu", "gelu", [X], [X + wrong])
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out")
+    assert f"{MOST}Gelu gelu, Index 2" in done.stdout
+
+
+def test_infinities_that_are_handed_on_hide_nothing(tmp_path: Path) -> None:
+    """A mask, -inf here and the least number there."""
+    mask = {"m": np.full(8, -3.4e38, "f4"), "g": np.full(8, -np.inf, "f4")}
+    for side in "mg":
+        wrong = np.float32(side == "m")
+        put(tmp_path / side, 0, "Add", "rounds", [X], [X * (1 + wrong * np.float32(2e-7))])
+        put(tmp_path / side, 1, "MatMul", "broken", [X, W], [X @ W + wrong])
+        put(tmp_path / side, 2, "ConcatD", "mask", [mask[side]], [mask[side]])
+        put(tmp_path / side, 3, "Mul", "later", [X], [X * (1 + wrong * np.float32(3e-7))])
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out")
+    assert f"{MOST}MatMul broken, Index 2" in done.stdout
+
+
 def test_a_nan_adds_more_than_any_number(tmp_path: Path) -> None:
     for side in "mg":
         wrong = np.float32(side == "m")

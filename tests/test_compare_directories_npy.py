@@ -167,6 +167,31 @@ def test_fusion_rules_tell_outputs_and_inputs(tmp_path):
     assert "the compiler made trans_7" in reasons[3] and "part of conv1conv1_relu" in reasons[7]
 
 
+def test_rules_with_what_atc_leaves_empty(tmp_path):
+    """An absent input is '', ops that were fused may be [''], a format may be said elsewhere."""
+    put(tmp_path / "m", 0, "Conv2D", "c", [X, X + 1], [tensor(X, form="NCHW")])
+    put(tmp_path / "m", 1, "TransData", "t", (), [X])
+    save(tmp_path / "g", "data.0.npy", X)
+    save(tmp_path / "g", "late.0.npy", X + 1)
+    save(tmp_path / "g", "c.0.npy", relayout(X, "NCHW", "NHWC"))
+    conv = op("c", fused=("c",), outputs=[("c", 0, "")], inputs=["data:0", "", "late:0"])
+    text = json.dumps(conv).replace('"attr": [{"key": "_datadump_origin_name"', (
+        '"attr": [{"key": "origin_format", "value": {"s": "NHWC"}}, {"key": "_datadump_origin_name"'
+    ))  # fmt: skip
+    assert "NHWC" in text
+    file = rules(
+        tmp_path / "net.json", op("data"), op("late"), json.loads(text), op("t", fused=("",))
+    )
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out", "-f", file)
+    said = [(r["TensorIndex"], r["GroundTruth"], r["Verdict"]) for r in rows(done)]
+    assert said[:4] == [
+        ("c:input:0", "data", "same"),
+        ("c:input:1", "NaN", "cannot_tell"),  # the absent one keeps its place
+        ("c:output:0", "c", "same"),
+        ("t:output:0", "NaN", "cannot_tell"),
+    ]
+
+
 def test_an_original_that_its_operator_should_have_is_missed(tmp_path):
     """Names as files have them find their rules too, where they are one op's alone."""
     put(tmp_path / "m", 0, "Relu", "net_r", (), [X])

@@ -31,6 +31,8 @@ _FUSED = "_datadump_original_op_names"
 _NAME = "_datadump_origin_name"
 _INDEX = "_datadump_origin_output_index"
 _FORMAT = "_datadump_origin_format"
+_PLAIN_FORMAT = "origin_format"
+"""What stands for it where it is missing or empty."""
 
 
 class Original(NamedTuple):
@@ -142,7 +144,8 @@ def _ops(content: Any) -> Iterator[_Op]:
             if _FUSED in attributes:
                 names = _is(dict, attributes[_FUSED].get("list"), f"{_FUSED} of {name}")
                 found = _items(names, "s", name)
-                fused = tuple(_name(each, f"{_FUSED} of {name}") for each in found)
+                named = (_name(each, f"{_FUSED} of {name}") for each in found)
+                fused = tuple(filter(None, named))  # one that is '' is none
             outputs = tuple(
                 _original(_attributes(_is(dict, desc, f"an output of {name}"), name), name)
                 for desc in _items(op, "output_desc", name)
@@ -158,14 +161,19 @@ def _original(attributes: dict[str, dict], name: str) -> Original | None:
     if not origin:
         return None
     index = _is(int, attributes.get(_INDEX, {}).get("i", 0), f"{_INDEX} of {name}")
-    form = _is(str, attributes.get(_FORMAT, {}).get("s", ""), f"{_FORMAT} of {name}")
+    forms = [
+        _is(str, attributes.get(key, {}).get("s", ""), f"{key} of {name}")
+        for key in (_FORMAT, _PLAIN_FORMAT)
+    ]
     if not 0 <= index < 1 << 32:
         raise _Odd(f"{_INDEX} of {name} is {str(index)[:20]}")
-    return Original(origin, index, form or None)
+    return Original(origin, index, next(filter(None, forms), None))
 
 
 def _source(text: Any, name: str) -> tuple[str, int]:
-    """`op:0` of an input; a control edge has the number -1."""
+    """`op:0` of an input; a control edge has the number -1, and nobody makes an absent one."""
+    if text == "":
+        return "", 0
     op, _, number = _is(str, text, f"an input of {name}").rpartition(":")
     if not (number.removeprefix("-").isascii() and number.removeprefix("-").isdigit()):
         raise _Odd(f"an input of {name} is {text[:80]!r}, which names no output of an op")
@@ -179,7 +187,7 @@ def _attributes(owner: dict, name: str) -> dict[str, dict]:
     found = {}
     for each in _items(owner, "attr", name):
         key = _is(dict, each, f"an attribute of {name}").get("key")
-        if key in (_FUSED, _NAME, _INDEX, _FORMAT):
+        if key in (_FUSED, _NAME, _INDEX, _FORMAT, _PLAIN_FORMAT):
             found[key] = _is(dict, each.get("value"), f"{key} of {name}")
     return found
 

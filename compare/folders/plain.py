@@ -92,6 +92,16 @@ def plain(tensor: Tensor, target: str | None, name: str) -> FileTensor:
     return _tensor(values, name)
 
 
+def without_ones(tensor: FileTensor, shape: tuple[int, ...]) -> tuple[FileTensor, str]:
+    """A tensor in a shape that differs in axes of 1 only, which a chip adds (a 1-D convolution has
+    images), and a note; the tensor itself, and none, where more differs."""
+    both = (tensor.shape, shape)
+    if len({tuple(n for n in each if n != 1) for each in both}) > 1:
+        return tensor, ""
+    note = f"{list(tensor.shape)} has axes of 1 besides those of golden's {list(shape)}"
+    return _tensor(tensor.read().reshape(shape), tensor.path), note
+
+
 def _plain_name(tensor: Tensor) -> str | None:
     form = format_name(tensor.format)
     return form if form in _NAMED and len(form) == len(tensor.shape) else None

@@ -14,8 +14,8 @@ from ..filepairs import measured
 from ..files import FileTensor
 from ..judging.verdict import Kind, Verdict
 from ..row import Row, Status
-from .pairs import UNINITIALISED, Pair
-from .plain import both_plain, plain
+from .pairs import BY_RECORD, UNINITIALISED, Pair
+from .plain import both_plain, plain, without_ones
 
 
 class FolderRow(NamedTuple):
@@ -65,4 +65,7 @@ def values_of(pair: Pair) -> tuple[FileTensor, FileTensor, str]:
     mine, golden = pair.mine, pair.golden
     if isinstance(golden.tensor, Tensor):
         return both_plain(mine.tensor, golden.tensor, (mine.label, golden.label))
-    return plain(mine.tensor, pair.format, mine.label), golden.tensor, ""
+    found, note = plain(mine.tensor, pair.format, mine.label), ""
+    if pair.by == BY_RECORD and found.shape != golden.tensor.shape:
+        found, note = without_ones(found, golden.tensor.shape)
+    return found, golden.tensor, note

@@ -83,9 +83,8 @@ def _build(call: Call) -> tuple[str, ...] | None:
             generic.one(call, entry.steps[0])
         if len(entry.steps) < 2:
             return None
-    sequence = (entry and entry.tbe) or ()
-    generic.stand_in(call, sequence)
-    return sequence
+    generic.stand_in(call)
+    return (entry and entry.tbe) or ()
 
 
 @cache

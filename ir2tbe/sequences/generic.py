@@ -41,13 +41,10 @@ def one(call: Call, line: Line) -> None:
     call.whole(line.op, _arguments(call) if inputs is None else inputs, _attributes(call, line))
 
 
-def stand_in(call: Call, sequence: tuple[str, ...]) -> None:
-    """Append one operator for an op whose steps are not known.
-
-    sequence: the table's, of which the last operator gives its type; empty for an op that the table
-    has nothing of, which gives its own IR name.
-    """
-    call.whole(sequence[-1] if sequence else call.op.ir, _arguments(call))
+def stand_in(call: Call) -> None:
+    """Append one operator for an op whose steps are not known. Its type is the op's IR, so that
+    nobody takes it for an operator of the chip."""
+    call.whole(call.op.ir, _arguments(call))
 
 
 def _by_ports(call: Call, ports: tuple[str, ...]) -> list[Operand] | None:
