@@ -18,6 +18,8 @@ class Words(Spoken):
         "same": ("its result is the recorded one, bit for bit", "结果与记录逐位相同"),
         "other": ("its result is not the recorded one", "结果与记录不同"),
         "unknown": ("the record holds no result", "记录中没有结果"),
+        "idle": ("  {count} others run no operator", "  另有 {count} 条记录不运行算子"),
+        "one idle": ("  1 other runs no operator", "  另有 1 条记录不运行算子"),
         "files": ("{count} dump files in {folder}", "{folder} 中有 {count} 个 dump 文件"),
         "one files": ("1 dump file in {folder}", "{folder} 中有 1 个 dump 文件"),
     }

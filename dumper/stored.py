@@ -42,6 +42,15 @@ _NAMED_ONLY = frozenset(
 """Dtypes that an argument may be, though no tensor of them is stored."""
 
 
+_IN_BYTES = frozenset(
+    (*_TEXTS, layout.Type.GENERATOR, layout.Type.VEC_SCALAR, layout.Type.PARTS)
+)
+"""Kinds of arguments that are stored as bytes."""
+
+_MOST_NUMBERS = 1 << 20
+"""Of an argument; each is a Python object of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """The open file that datasets are read from, and its size in bytes, which bounds what they
@@ -311,6 +320,9 @@ class Argument(_Stored):
             return self.attributes
         if kind == layout.Type.VEC_TENSOR:
             return []
+        # An empty one too: of shape (3, 2000000000, 0) Python makes a list of lists.
+        if math.prod(filter(None, self.shape)) > _MOST_NUMBERS and kind not in _IN_BYTES:
+            raise self._error(f"this argument has shape {list(self.shape)}, which none has")
         raw = self.raw()
         if kind in _TEXTS:
             return _as_text(raw)

@@ -396,6 +396,22 @@ def test_values_that_must_not_be_read(tmp_path, make, words):
     assert caught.value.where == "/op/1/output/x"
 
 
+@pytest.mark.parametrize(
+    "shape", [(3, 1 << 31, 0), (0, 1 << 40), (1 << 31, 0), (1 << 10, 1 << 11), (1 << 21,)]
+)
+def test_an_argument_of_millions_is_no_list(tmp_path, shape):
+    """Not even an empty one: as lists of lists it would take gigabytes."""
+    with h5py.File(tmp_path / "d.h5", "w") as file:
+        chunks = None if 0 in shape else tuple(min(n, 64) for n in shape)
+        data = file.create_dataset("op/1/input/sizes", shape, "i8", chunks=chunks)
+        data.attrs["Type"] = np.int32(2)
+        put(file, "op/1/output/x", np.zeros(1, "f4"))
+    with open_dump(tmp_path / "d.h5") as opened:
+        argument = opened.records[0].arguments["sizes"]
+        with pytest.raises(DumpError, match=r"has shape \["):
+            argument.value  # noqa: B018 - read
+
+
 def test_compressed_values_are_read(tmp_path):
     values = np.zeros(1 << 16, "f4")
     with h5py.File(tmp_path / "d.h5", "w") as file:

@@ -98,6 +98,25 @@ def test_operators_in_a_row_are_counted(folder: Path) -> None:
     assert "3 x Add" in said and said.count("Add") == 1
 
 
+@pytest.mark.parametrize("module", [torch.nn.Conv1d, torch.nn.ConvTranspose1d])
+def test_a_replay_compares_with_its_dump(folder: Path, module: type[torch.nn.Module]) -> None:
+    """The chip has images where a 1-D convolution has rows."""
+    with npu_core.use("910A"), dumper(use_dump=True, dump_path="rows.h5"):
+        module(4, 6, 3).npu()(torch.randn(2, 4, 9).npu()).square().sum().backward()
+    with npu_core.use("910A"):
+        run("rows.h5")
+    done = CliRunner().invoke(cli, ["compare", "-m", "acl", "-g", "rows.h5", "-out", "out"])
+    assert done.exit_code == 0, done.output
+
+
+def test_what_runs_no_operator_is_counted(folder: Path) -> None:
+    with npu_core.use("910A"), dumper(use_dump=True, dump_path="mixed.h5"):
+        (torch.empty(2).npu() + torch.ones(2).npu()).sum().item()
+    with npu_core.use("910A"):
+        said = run("mixed.h5").output
+    assert "others run no operator" in said and "_local_scalar_dense" not in said
+
+
 def test_chinese(folder: Path) -> None:
     with npu_core.use("910A"):
         assert "结果与记录逐位相同" in run("step.h5", "-op", "addmm", "--lang", "zh").output

@@ -138,17 +138,22 @@ def _into(folder: Path, device: torch.device) -> Replays:
 def _run(replays: Replays, records: list[Record], words: Words) -> bool:
     """Run the records and say what came of each; whether all could be run."""
     say(words("begin", count=len(records), device=printable(replays.label)))
-    total, whole = 0, True
+    total, idle, whole = 0, 0, True
     for outcome in _with_notes(replays.run(records)):
         if isinstance(outcome, DumpError):
             complain(str(outcome))
             whole = False
             continue
         total += len(outcome.files)
+        if not outcome.files and len(records) > 1:  # an allocation, a number read back
+            idle += 1
+            continue
         record = outcome.record
         operators = _listed(file.name.op_type for file in outcome.files) or words("none")
         said = words(_SAME[outcome.same])
         say(f"  {printable(record.ir)}/{record.seqid}  {operators}  ({said})")
+    if idle:
+        say(words("idle", count=idle))
     say(words("files", count=total, folder=printable(str(replays.folder))))
     return whole
 
