@@ -212,3 +212,21 @@ def test_options_that_mean_nothing(tmp_path, golden, options, word):
     put(tmp_path / "m", 0, "Add", "a", [X], [X])
     done = run(tmp_path / "m", golden, tmp_path / "out", *options)
     assert done.exit_code == 2 and word in done.stderr and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("side", ["m", "g"])
+def test_a_folder_that_cannot_be_read_is_called_that(tmp_path, monkeypatch, side):
+    """Not a folder without dumps, whichever side it is."""
+    for each in "mg":
+        put(tmp_path / each, 0, "Relu", "a", (), [np.ones(2, "f4")])
+    scandir = os.scandir
+
+    def refused(path):
+        if os.fspath(path) == str(tmp_path / side):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out")
+    assert done.exit_code == 2 and "Permission denied" in done.stderr
+    assert str(tmp_path / side) in done.stderr and "swap" not in done.stderr

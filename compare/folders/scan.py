@@ -52,6 +52,9 @@ def folder_of(root: Path) -> Folder | None:
         for file in dumps
         if not file.name.is_opdebug
     ]
+    for error in found.errors:
+        if error.where == str(root):  # nothing is known of it, not even that it is no such folder
+            raise error
     for number, (_, path, name, folder) in enumerate(sorted(files, key=lambda f: f[:2]), 1):
         place = folder.relative_to(root).as_posix()
         found.ops.append(OpFile(number, Path(path), name, "" if place == "." else place))
