@@ -65,7 +65,7 @@ class Replays:
         if device.type == NPU:
             self._dump = _acl_dump(config)
             self.label = torch.npu.get_device_name()
-            if hasattr(torch.npu, "_npu_core_device"):
+            if _is_emulated():
                 self._server = handler()
         else:
             self._server = Server()
@@ -144,6 +144,10 @@ def device_named(name: str, option: str = "--device") -> torch.device:
         what = "tensors of this device have no values"
         raise DumpError(what, f"{option} {name}", "name one that computes, such as npu or cpu")
     return device
+
+
+def _is_emulated() -> bool:
+    return hasattr(torch.npu, "_npu_core_device")
 
 
 def _acl_dump(config: Path) -> AclDump:

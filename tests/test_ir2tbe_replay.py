@@ -83,6 +83,30 @@ def test_other_devices_show_what_each_operator_should_make(folder: Path) -> None
         assert np.allclose(values(a), values(b), rtol=1e-5)
 
 
+def test_on_a_vendors_npu_the_files_are_those_that_its_dump_leaves(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody lists them there: they are found below dump_path, new ones after each op."""
+    calls: list[str] = []
+    for name in ("synchronize", "init_dump", "set_dump", "finalize_dump"):
+        original = getattr(torch.npu, name)
+
+        def called(*given: object, name: str = name, original: object = original) -> None:
+            calls.append(name)
+            original(*given)
+
+        monkeypatch.setattr(torch.npu, name, called)
+    monkeypatch.setattr("ir2tbe.replay._is_emulated", lambda: False)
+    with npu_core.use("910A"):
+        first = run("step.h5", "-op", "addmm").output
+        second = run("step.h5", "-op", "native_batch_norm").output
+    assert "Mul, MatMul, Add" in first and "3 dump files" in first
+    assert "BNTrainingReduce, BNTrainingUpdate" in second and "2 dump files" in second
+    sync = "synchronize"
+    around = [sync, "init_dump", "set_dump", sync, sync, "finalize_dump", sync]
+    assert calls == around * 2
+
+
 def test_a_whole_step(folder: Path) -> None:
     with npu_core.use("910A"):
         said = run("step.h5").output

@@ -116,7 +116,8 @@ def _convert_cann(paths: list[Path], out: Path, request: Request) -> int:
             "their names are like Add.add_1.3.2.1673383728093446; of HDF5 dumps name one file",
         )
     size = sum(source.size for source in found.files)
-    say(f"{len(found.files)} dump files, {size} bytes")
+    count = len(found.files)
+    say(f"{count} dump file{'s' * (count != 1)}, {size} bytes")
     for error in found.errors:
         complain(str(error))
     written, failed = 0, []
