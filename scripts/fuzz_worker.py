@@ -34,7 +34,6 @@ from fuzz_seeds import PAGE, journal
 from compare import program
 from compare.cli import cli
 from dumper.errors import DumpError
-from dumper.reader import open_dump
 from dumper.stored import DAMAGE
 
 ROOM = 64 << 20  # bytes that a file may grow to, or the disk would be full one day
@@ -222,7 +221,7 @@ def attempt(program: click.Command, arguments: list[str], watch: Watch, box: Pat
 
 def _record(dice: random.Random, path: Path) -> str:
     try:
-        with open_dump(path) as dump:
+        with program.opening(str(path)) as dump:  # with the bounds that the commands have
             return dice.choice(dump.records).path if dump.records else "/op/1"
     except (DumpError, Exception):  # noqa: BLE001 - the commands will say
         return "/op/1"
