@@ -267,7 +267,9 @@ class Recorder:
             inside = call.owner is not None and storage is not None and not final
             if inside and self._stays_inside(call, side, tensor, storage, (seen_as, path)):
                 return False
-            earlier = self._values.find(storage, seen_as)
+            # What no op wrote may be written all the same: ATen fills small tensors by a pointer.
+            known = not attributes.uninitialised or side == OUTPUT
+            earlier = self._values.find(storage, seen_as) if known else None
             if earlier is not None:
                 self._writer.same(path, earlier)
                 return True

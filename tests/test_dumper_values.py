@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
 import numpy as np
@@ -133,6 +134,34 @@ VIEWS = {
     "conjugate": lambda t: torch.complex(t, t).conj(),
     "negative": lambda t: torch.complex(t, t).conj().imag,
 }
+
+
+@pytest.mark.parametrize("taken", [slice(None), slice(1, 3)])
+@pytest.mark.parametrize("device", ["cpu", "npu"])
+def test_memory_that_is_filled_by_a_pointer_is_read_again(
+    device: str, taken: slice, tmp_path: Path
+) -> None:
+    """As ATen makes small tensors of lists: `empty`, and then no op that anybody sees."""
+    with dumper(use_dump=True, dump_path=tmp_path / "d.h5"):
+        x = torch.empty(4, device=device)
+        for value in (3.0, 5.0):
+            numbers = (ctypes.c_float * 4)(*[value] * 4)
+            ctypes.memmove(x.data_ptr(), numbers, ctypes.sizeof(numbers))
+            torch.exp(x[taken])
+    with open_dump(tmp_path / "d.h5") as dump:
+        found = [record.inputs[0].read() for record in dump.by_ir["exp"]]
+    size = len(range(4)[taken])
+    assert [each.tolist() for each in found] == [[3.0] * size, [5.0] * size]
+
+
+def test_ctc_losss_lengths_are_those_it_divides_by(tmp_path: Path) -> None:
+    logits = torch.randn(6, 2, 5).npu().log_softmax(2)
+    targets, lengths = torch.tensor([[1, 2], [3, 4]]).npu(), torch.tensor([2, 2])
+    with dumper(use_dump=True, dump_path=tmp_path / "d.h5"):
+        torch.nn.functional.ctc_loss(logits, targets, torch.tensor([6, 6]), lengths)
+    with open_dump(tmp_path / "d.h5") as dump:
+        for record in dump.by_ir["_to_copy"]:
+            assert np.array_equal(record.inputs[0].read(), record.outputs[0].read())
 
 
 @pytest.mark.parametrize("view", VIEWS)
