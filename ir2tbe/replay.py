@@ -70,14 +70,24 @@ class Replays:
         else:
             self._server = Server()
             self._server.begin(read_config(config))
-        if self._server is not None:
-            self._server.keep()
 
     def run(self, records: list[Record]) -> Iterator[Outcome | DumpError]:
         """Run records one after the other; of one that cannot be run, why.
 
         Raises DumpFailed where nothing can be dumped any more.
         """
+        if self._server is None:
+            yield from self._run(records)
+            return
+        self._server.keep(True)
+        try:
+            yield from self._run(records)
+        finally:
+            self._server.keep(False)
+            if self._dump is None:  # else `torch.npu` has done it
+                self._server.finalize()
+
+    def _run(self, records: list[Record]) -> Iterator[Outcome | DumpError]:
         known = set(self._vendors())
         for record in records:
             try:

@@ -114,6 +114,13 @@ def test_a_whole_step(folder: Path) -> None:
     assert "BNTrainingReduceGrad" in said
 
 
+def test_stand_ins_are_said_on_other_devices_too(folder: Path) -> None:
+    with dumper(use_dump=True, dump_path="sorted.h5"):
+        torch.sort(torch.randn(4))
+    done = run("sorted.h5", "-op", "sort", "--device", "cpu")
+    assert "sort/" in done.output and "note: one TBE operator stands for all" in done.stderr
+
+
 def test_operators_in_a_row_are_counted(folder: Path) -> None:
     with npu_core.use("910A"), dumper(use_dump=True, dump_path="lists.h5"):
         torch._foreach_add_([torch.ones(2).npu() for _ in range(3)], 1.0)

@@ -45,7 +45,7 @@ class _Dump:
 class Server:
     """One ACL dump at a time; the handler that npu_core calls.
 
-    written: the files since somebody took them, where `keep` was called.
+    written: the files since somebody took them, between two calls of `keep`.
     """
 
     def __init__(self) -> None:
@@ -63,9 +63,9 @@ class Server:
         """Have no dump, as a forked child: it has neither the device nor the threads."""
         self._lock, self._dump = threading.RLock(), None
 
-    def keep(self) -> None:
-        """List the files that are written from here on."""
-        self._keeps = True
+    def keep(self, files: bool) -> None:
+        """List the files that are written from here on, or no more."""
+        self.written, self._keeps = [], files
 
     def init(self) -> None:
         """Prepare dumping."""
