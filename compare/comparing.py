@@ -65,8 +65,8 @@ ALL = Options()
 """Everything, with the ten algorithms."""
 
 
-class _Measured(NamedTuple):
-    """A pair's numbers; what the user's own algorithms said, and why they failed."""
+class Measured(NamedTuple):
+    """A pair's numbers; what the user's own algorithms said, and why they failed, '' where not."""
 
     metrics: Metrics
     custom: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ class Known:
     context: Context = Context()
     made: frozenset[int] = frozenset()
     turned: bool = False
-    measured: dict[tuple, _Measured] = field(default_factory=dict)
+    measured: dict[tuple, Measured] = field(default_factory=dict)
     arguments: dict[tuple, str] = field(default_factory=dict)
 
 
@@ -116,7 +116,7 @@ def row_of(found: Pair, known: Known, spread: Callable = map) -> Row | None:
         status: Status,
         *reasons: str,
         claims: tuple[str, tuple[int, ...]] | tuple[None, None] = (None, None),
-        measured: _Measured | None = None,
+        measured: Measured | None = None,
     ) -> Row:
         op, path, phase = (record.ir, record.path, record.phase) if record else (None, None, None)
         paths = found.my_path, found.golden_path
@@ -161,7 +161,7 @@ def row_of(found: Pair, known: Known, spread: Callable = map) -> Row | None:
                     "both coalesced"
                 )
                 return row(Status.INCOMPARABLE, reason, claims=claims)
-            measured = _measure_arrays(a, b, known.options)
+            measured = measure_arrays(a, b, known.options)
         else:
             scaled = known.scale is not None and record.phase in PHASES
             measured = _measure(mine, golden, known, spread, scaled)
@@ -196,7 +196,7 @@ def _argument_row(
     if found.side == "output":
         a, b = (np.asarray(value.value) for value in (mine, golden))
         if a.dtype == b.dtype and a.shape == b.shape and a.dtype.kind in "bifc":
-            measured = _measure_arrays(a, b, known.options)
+            measured = measure_arrays(a, b, known.options)
             claims = a.dtype.name, a.shape
             return row(status_of(measured.metrics), claims=claims, measured=measured)
         return row(Status.INCOMPARABLE, difference)
@@ -261,14 +261,14 @@ def obstacle(
 
 def _measure(
     mine: Tensor, golden: Tensor, known: Known, spread: Callable, scaled: bool
-) -> _Measured:
+) -> Measured:
     """scaled: the pair may bear the loss scale."""
     key = (mine.address, golden.address, mine.dtype, golden.dtype, scaled)
     measured = known.measured.get(key)
     if measured is None:
         options = known.options
         if options.custom or not can_stream(mine, golden):
-            measured = _measure_arrays(mine.read(), golden.read(), options)
+            measured = measure_arrays(mine.read(), golden.read(), options)
         else:
             size = min(mine.size, options.first or mine.size)
             found = way(mine.dtype, golden.dtype)
@@ -276,7 +276,7 @@ def _measure(
             metrics = metrics_of(
                 streams, found, mine.shape, streams.values, options.divergence, spread
             )
-            measured = _Measured(metrics)
+            measured = Measured(metrics)
         if scaled and known.scale.bears(measured.metrics.reach):
             measured = _measure_scaled(mine, golden, known)
         if len(known.measured) >= _REMEMBERED:
@@ -285,21 +285,22 @@ def _measure(
     return measured
 
 
-def _measure_scaled(mine: Tensor, golden: Tensor, known: Known) -> _Measured:
+def _measure_scaled(mine: Tensor, golden: Tensor, known: Known) -> Measured:
     """The numbers with the loss scale divided out; units in the last place have no meaning then."""
     a, b = (tensor.read().astype(np.float64) for tensor in (mine, golden))
-    measured = _measure_arrays(a / known.scale.ratio, b, known.options)
+    measured = measure_arrays(a / known.scale.ratio, b, known.options)
     note = f"mine was divided by the ratio of the loss scales, {known.scale.ratio:g}"
     metrics = replace(measured.metrics, ulp=None)
     return measured._replace(metrics=metrics, reasons=(*measured.reasons, note))
 
 
-def _measure_arrays(mine: np.ndarray, golden: np.ndarray, options: Options) -> _Measured:
+def measure_arrays(mine: np.ndarray, golden: np.ndarray, options: Options) -> Measured:
+    """The numbers of two arrays of one shape, or of their first elements."""
     if options.first and mine.size > options.first:
         mine, golden = (side.reshape(-1)[: options.first] for side in (mine, golden))
     metrics = compare_arrays(mine, golden, options.divergence)
     said = [custom.compare(mine.reshape(-1), golden.reshape(-1)) for custom in options.custom]
-    return _Measured(metrics, *zip(*said, strict=True)) if said else _Measured(metrics)
+    return Measured(metrics, *zip(*said, strict=True)) if said else Measured(metrics)
 
 
 def notes_of(mine: Tensor, golden: Tensor, metrics: Metrics) -> Iterator[str]:

@@ -17,9 +17,8 @@ from pathlib import Path
 from dumper.errors import DumpError
 
 from .arrays import in_place_of
-from .comparing import ALL, Options, notes_of, obstacle, status_of
+from .comparing import ALL, Options, measure_arrays, notes_of, obstacle, status_of
 from .files import FileTensor, tensors_in
-from .metrics import compare_arrays
 from .row import Row, Status
 
 _CONVERTED = re.compile(r"(?:.*/)?([A-Za-z0-9_]+)\.([0-9]{1,18})\.(input|output)\.[A-Za-z0-9_.]+$")
@@ -147,11 +146,7 @@ def measured(row: Row, mine: FileTensor, golden: FileTensor, options: Options = 
     reason = obstacle(mine, golden, (None, None))
     if reason:
         return replace(row, reasons=(_of_files(reason),))
-    a, b = mine.read(), golden.read()
-    if options.first and a.size > options.first:
-        a, b = (side.reshape(-1)[: options.first] for side in (a, b))
-    metrics = compare_arrays(a, b, options.divergence)
-    said = [custom.compare(a.reshape(-1), b.reshape(-1)) for custom in options.custom]
+    metrics, custom, failed = measure_arrays(mine.read(), golden.read(), options)
     notes = (*map(_of_files, notes_of(mine, golden, metrics)), *taken)
     return replace(
         row,
@@ -159,8 +154,8 @@ def measured(row: Row, mine: FileTensor, golden: FileTensor, options: Options = 
         shape=mine.shape,
         status=status_of(metrics, mine.dtype == golden.dtype),
         metrics=metrics,
-        reasons=(*notes, *(failed for _, failed in said if failed)),
-        custom=tuple(cell for cell, _ in said),
+        reasons=(*notes, *filter(None, failed)),
+        custom=custom,
     )
 
 

@@ -42,9 +42,7 @@ _NAMED_ONLY = frozenset(
 """Dtypes that an argument may be, though no tensor of them is stored."""
 
 
-_IN_BYTES = frozenset(
-    (*_TEXTS, layout.Type.GENERATOR, layout.Type.VEC_SCALAR, layout.Type.PARTS)
-)
+_IN_BYTES = frozenset((*_TEXTS, layout.Type.GENERATOR, layout.Type.VEC_SCALAR, layout.Type.PARTS))
 """Kinds of arguments that are stored as bytes."""
 
 _MOST_NUMBERS = 1 << 20

@@ -59,7 +59,8 @@ class Replays:
 
     def __init__(self, device: torch.device, config: Path) -> None:
         self.device, self.label = device, str(device)
-        self.folder = read_config(config).dump_path
+        asked = read_config(config)
+        self.folder = asked.dump_path
         self._dump: AclDump | None = None
         self._server: Server | None = None  # ours, where it is not the vendor that dumps
         if device.type == NPU:
@@ -69,7 +70,7 @@ class Replays:
                 self._server = handler()
         else:
             self._server = Server()
-            self._server.begin(read_config(config))
+            self._server.begin(asked)
 
     def run(self, records: list[Record]) -> Iterator[Outcome | DumpError]:
         """Run records one after the other; of one that cannot be run, why.

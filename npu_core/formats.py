@@ -93,6 +93,7 @@ _ORDERS = {  # axes of the tensor, and how they lie in memory
     Format.FRACTAL_NZ: ("BHW", "B W1 H1 H0 W0"),
     Format.NDHWC: ("NCDHW", "N D H W C"),
 }
+_DEFAULTS = {4: Format.NCHW, 5: Format.NCDHW}  # by rank
 _GROUPED = (Format.FRACTAL_Z, Format.FRACTAL_Z_3D)
 _RANKS = {  # ranks a format can hold; any where it is absent
     Format.NHWC: (4,),
@@ -114,6 +115,11 @@ def parse(value: str | int) -> Format:
         raise ValueError(
             f"unknown format {value!r}: give a name such as FRACTAL_NZ or an ACL code such as 29"
         ) from None
+
+
+def default_of(rank: int) -> Format:
+    """The format of a tensor that nobody cast: NCHW at rank 4, NCDHW at rank 5, else ND."""
+    return _DEFAULTS.get(rank, Format.ND)
 
 
 def base_of(format: int) -> Format:

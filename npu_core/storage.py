@@ -27,7 +27,6 @@ from . import formats, observe, options
 from .formats import Format
 
 _LABEL = "_npu_core_label"
-_DEFAULTS = {4: Format.NCHW, 5: Format.NCDHW}  # by rank; ND otherwise
 _below_autograd = torch._C._AutoDispatchBelowADInplaceOrView
 
 # Weights that `module.npu()` casts, as torch_npu 1.8 to 1.11 does.
@@ -63,7 +62,7 @@ def get_format(tensor: Tensor) -> int:
         where = tensor.device if isinstance(tensor, Tensor) else type(tensor).__name__
         raise TypeError(f"a storage format needs a tensor on npu, got one on {where}")
     label = _label_of(tensor)
-    return int(label.format if label else _DEFAULTS.get(tensor.dim(), Format.ND))
+    return int(label.format if label else formats.default_of(tensor.dim()))
 
 
 def storage_shape(tensor: Tensor) -> tuple[int, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import time
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -108,15 +107,16 @@ def _wanted(source: Dump, name: str | None) -> list[Record]:
 
 def _new_folder(out: Path) -> Path:
     from ..result import explained
+    from ..whole import stems
 
-    stem = out.absolute() / time.strftime("replay_%Y%m%d%H%M%S")
     with explained(out):
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for number in itertools.count(1):  # several in one second
-            folder = stem if number == 1 else stem.with_name(f"{stem.name}_{number}")
+        for stem in stems("replay"):
             with contextlib.suppress(FileExistsError):
+                folder = out.absolute() / stem
                 folder.mkdir(mode=0o700)
                 return folder
+    raise AssertionError  # stems ends with an exception
 
 
 def _into(folder: Path, device: torch.device) -> Replays:

@@ -25,11 +25,10 @@ _ROUNDINGS = 3
 
 
 class Added:
-    """Takes the rows of one operator after the other. most: the output that adds most, None where
-    none does; factor: how many times what accounts for it."""
+    """Takes the rows of one operator after the other. factor: of the output that adds most, how
+    many times what accounts for it; 0 where none does."""
 
     def __init__(self) -> None:
-        self.most: Row | None = None
         self.factor = 0.0
         self._inputs: list[Metrics] | None = []
         self._given = 0.0
@@ -59,7 +58,7 @@ class Added:
         factor = off / base if base else math.inf
         if factor <= max(self.factor, 1.0):
             return False
-        self.most, self.factor = row, factor
+        self.factor = factor
         return True
 
     def _magnitude(self, row: Row) -> float:

@@ -119,32 +119,22 @@ class Files:
         if seen.ran.instead_of is not None:
             said["instead_of"] = seen.ran.instead_of
         return Dump(
-            tuple(self._tensors(inputs, f"an input of {name}")),
-            tuple(self._outputs(outputs, seen, name, record)),
+            tuple(self._tensors(inputs, seen, record, f"an input of {name}")),
+            tuple(self._tensors(outputs, seen, record, f"an output of {name}")),
             op_name=name,
             dump_time=time.time_ns() // 1000,
             attributes=(("attributes", json.dumps(said, default=str)),),
         )
 
-    def _tensors(self, ports: tuple[Port, ...], what: str) -> Iterator[Tensor]:
-        for port in ports:
-            try:
-                yield encoded(port)
-            except Unstorable as error:
-                self._omit(what, error)
-
-    def _outputs(
-        self, ports: tuple[Port, ...], seen: Seen, name: str, record: str | None
+    def _tensors(
+        self, ports: tuple[Port, ...], seen: Seen, record: str | None, what: str
     ) -> Iterator[Tensor]:
         for port in ports:
             try:
                 yield encoded(replace(port, value=_made(port, seen)), _origin(port, seen, record))
             except Unstorable as error:
-                self._omit(f"an output of {name}", error)
-
-    def _omit(self, what: str, error: Unstorable) -> None:
-        self.omitted += 1
-        self.first_omitted = self.first_omitted or f"{what}: {error}"
+                self.omitted += 1
+                self.first_omitted = self.first_omitted or f"{what}: {error}"
 
     def _put(self, folder: Path, kind: str, name: str, dump: Dump) -> DumpFile:
         task, stamp = _tasks.next()
@@ -177,7 +167,7 @@ class Files:
 
 
 def _made(port: Port, seen: Seen) -> torch.Tensor:
-    """The value of an output: what the program got, whatever our own values come to."""
+    """The value of a port: of a result what the program got, whatever our own comes to."""
     return port.of([tensor for _, tensor in seen.results])
 
 

@@ -17,12 +17,11 @@ import torch
 from torch import Tensor
 
 from npu_core import options, storage
-from npu_core.formats import Format, storage_shape
+from npu_core.formats import Format, default_of, storage_shape
 
 GROUPED = (Format.FRACTAL_Z, Format.FRACTAL_Z_3D)
 """The formats that depend on the groups of a convolution."""
 
-_DEFAULTS = {4: Format.NCHW, 5: Format.NCDHW}  # by rank; ND otherwise
 _CUBE = (torch.float16, torch.bfloat16, torch.float32)
 
 Kind = Callable[[Tensor], Format | None]
@@ -56,7 +55,7 @@ def _channels(value: Tensor) -> Format | None:
 
 
 def _plain(value: Tensor) -> Format | None:
-    return _DEFAULTS.get(value.dim(), Format.ND)
+    return default_of(value.dim())
 
 
 # Inputs and outputs in order; the last of each is that of all further ones.
