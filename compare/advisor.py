@@ -25,7 +25,11 @@ from .whole import folder_with_room, replacing
 LOW = 0.99
 """CosineSimilarity below which the original calls a tensor's accuracy low."""
 
-_NOTHING = "NA"
+CONSISTENCY, INPUT = "Global Consistency", "Input Inconsistent"
+"""What the original calls two of its detections."""
+
+NOTHING = "NA"
+"""Index of an advice that is about no row."""
 
 
 class Advice(NamedTuple):
@@ -69,47 +73,53 @@ class Advisor:
                 self._overflow = row
 
     def advice(self, summary: Summary, *, load_mode: bool, unread: int = 0) -> Advice:
-        """What to look at first.
+        """What to look at first in two dumps.
 
         summary: of the same rows. load_mode: every op ran on golden's inputs. unread: parts of the
         two files that could not be read.
         """
         gap = f" {unread} parts of the files could not be read." if unread else ""
-        return self._found(summary, load_mode, gap)
+        return self.at_once(summary, summary.odd, gap) or self._found(summary, load_mode, gap)
 
-    def _found(self, summary: Summary, load_mode: bool, gap: str) -> Advice:
-        consistency = "Global Consistency"
-        start, first, odd = summary.start, summary.first, summary.odd
+    def at_once(self, summary: Summary, odd: Row | None, gap: str) -> Advice | None:
+        """What goes before all else: an overflow, or that nothing was compared; else None.
+
+        odd: the first row of all that is not as in golden. gap: to be added.
+        """
         if self._wants_overflow and self._overflow:
             return self._overflowed(self._overflow, odd, gap)
-        if not summary.compared:
-            text = "Nothing was compared: no tensor of my dump was measured against one of golden."
-            if odd is not None:
-                text = f"Nothing could be measured. The first row says why: {_said(odd)}."
-            return Advice(consistency, str(odd.index) if odd else _NOTHING, text + gap)
+        if summary.compared:
+            return None
+        text = "Nothing was compared: no tensor of my dump was measured against one of golden."
+        if odd is not None:
+            text = f"Nothing could be measured. The first row says why: {said(odd)}."
+        return Advice(CONSISTENCY, str(odd.index) if odd else NOTHING, text + gap)
+
+    def _found(self, summary: Summary, load_mode: bool, gap: str) -> Advice:
+        start, first, odd = summary.start, summary.first, summary.odd
         if start.equal is False and not load_mode:
             unlike = next((each for each in start.leaves.values() if each.differ), None)
             row = unlike and unlike.first
-            what = f"an input from outside: {_said(row)}" if row else f"{start.flags[0].name}"
+            what = f"an input from outside: {said(row)}" if row else f"{start.flags[0].name}"
             text = f"The two runs did not start equal, first {what}. What follows inherits it."
             if first is not None:
-                text += f" An output differs beyond that: {_said(first)}; {first.verdict.reason}."
-            index = str(row.index) if row else _NOTHING
-            return Advice("Input Inconsistent", index, text + self._size(summary) + gap)
+                text += f" An output differs beyond that: {said(first)}; {first.verdict.reason}."
+            index = str(row.index) if row else NOTHING
+            return Advice(INPUT, index, text + self.size(summary) + gap)
         if first is not None:
-            text = f"This output differs beyond rounding: {_said(first)}; {first.verdict.reason}."
+            text = f"This output differs beyond rounding: {said(first)}; {first.verdict.reason}."
             text += " Look at this op first."
             if odd is not first:
-                text += f" Before it, another row is not as in golden: {_said(odd)}."
-            return Advice(consistency, str(first.index), text + self._size(summary) + gap)
+                text += f" Before it, another row is not as in golden: {said(odd)}."
+            return Advice(CONSISTENCY, str(first.index), text + self.size(summary) + gap)
         if odd is not None:
-            text = f"No op is shown to be at fault. The first row with a finding is {_said(odd)}."
-            return Advice(consistency, str(odd.index), text + self._size(summary) + gap)
+            text = f"No op is shown to be at fault. The first row with a finding is {said(odd)}."
+            return Advice(CONSISTENCY, str(odd.index), text + self.size(summary) + gap)
         text = _explained(summary)
         aside = summary.rows - summary.compared
         if aside:
             text += f" {aside} more have no values to compare."
-        return Advice(consistency, _NOTHING, text + gap)
+        return Advice(CONSISTENCY, NOTHING, text + gap)
 
     def _overflowed(self, row: Row, odd: Row | None, gap: str) -> Advice:
         text = (
@@ -117,10 +127,10 @@ class Advisor:
             f"{number(row.metrics.reach[1])} in golden; float16 ends at 65504: {_place(row)}."
         )
         if odd is not None and odd is not row and odd.index <= row.index:
-            text += f" The first row that is not as in golden is {_said(odd)}."
+            text += f" The first row that is not as in golden is {said(odd)}."
         return Advice("FP16 Overflow", str(row.index), text + gap)
 
-    def _size(self, summary: Summary) -> str:
+    def size(self, summary: Summary) -> str:
         """How many are far from golden by the original's measure, and whether the last one is."""
         if self._last is None:
             return ""
@@ -162,7 +172,7 @@ def _place(row: Row) -> str:
     return row.my_path or row.golden_path or row.record_path or "?"
 
 
-def _said(row: Row) -> str:
+def said(row: Row) -> str:
     """Which row, and what it says."""
     m = row.metrics
     if m is None or row.status is not Status.DIFFERS:

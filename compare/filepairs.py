@@ -25,12 +25,12 @@ _CONVERTED = re.compile(r"(?:.*/)?([A-Za-z0-9_]+)\.([0-9]{1,18})\.(input|output)
 _IN_DUMP = re.compile(r"^((?:shapes|dtypes|NaN or infinite)\b.*?) in my dump")
 _DIGITS = re.compile(r"([0-9]+)")
 
-_Source = FileTensor | Path | DumpError
-"""A side of a row: a tensor, the npy that holds it, or why there is none to be had."""
+Source = FileTensor | Path | DumpError | None
+"""A side of a row: a tensor, the npy that holds it, why there is none to be had, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class Place:
     """Where a row comes, and what it is of."""
 
     index: int
@@ -48,7 +48,7 @@ def rows_of_files(mine: Path, golden: Path) -> tuple[int, Iterator[Row]]:
     left, right = tensors_in(mine), tensors_in(golden)
     if len(left) == len(right) == 1:
         ((name, a),), (b,) = left.items(), right.values()
-        row = _new_row(_Place(1, name), (str(mine), str(golden)))
+        row = _new_row(Place(1, name), (str(mine), str(golden)))
         return 1, iter([measured(row, a, b)])
     return _rows(left, right)
 
@@ -58,20 +58,24 @@ def rows_of_folders(mine: Path, golden: Path) -> tuple[int, Iterator[Row]]:
 
     Raises DumpError, before any row, where one has no npy file.
     """
-    left, right = npy_files(mine), npy_files(golden)
-    for root, found in ((mine, left), (golden, right)):
-        if not any(isinstance(one, Path) for one in found.values()):
-            what = "there is no npy file in this directory, and no CANN dump file"
-            raise DumpError(what, root, "name one that has some, as msaccucmp convert makes them")
-    return _rows(left, right)
+    return _rows(*(some_npy_files(root) for root in (mine, golden)))
 
 
-def _rows(mine: Mapping[str, _Source], golden: Mapping[str, _Source]) -> tuple[int, Iterator[Row]]:
+def some_npy_files(root: Path) -> dict[str, Path | DumpError]:
+    """What `npy_files` finds. Raises DumpError where there is none."""
+    found = npy_files(root)
+    if not any(isinstance(one, Path) for one in found.values()):
+        what = "there is no npy file in this directory, and no CANN dump file"
+        raise DumpError(what, root, "name one that has some, as msaccucmp convert makes them")
+    return found
+
+
+def _rows(mine: Mapping[str, Source], golden: Mapping[str, Source]) -> tuple[int, Iterator[Row]]:
     places = list(_places(mine.keys() | golden.keys()))
-    return len(places), (_row(place, mine.get(n), golden.get(n), n) for n, place in places)
+    return len(places), (row_of(p, (n, n), (mine.get(n), golden.get(n))) for n, p in places)
 
 
-def _places(names: set[str]) -> Iterator[tuple[str, _Place]]:
+def _places(names: set[str]) -> Iterator[tuple[str, Place]]:
     """Names in the order of their rows; what is of no record gets the numbers after the last."""
     records, others = [], []
     for name in names:
@@ -79,7 +83,7 @@ def _places(names: set[str]) -> Iterator[tuple[str, _Place]]:
         if found:
             ir, number, side = found.groups()
             folder = name[: found.start(1)]
-            place = _Place(int(number), ir, side, f"{folder}/{ir}/{number}")
+            place = Place(int(number), ir, side, f"{folder}/{ir}/{number}")
             records.append((folder, place.index, side, natural(name), name, place))
         else:
             others.append((natural(name), name))
@@ -87,7 +91,7 @@ def _places(names: set[str]) -> Iterator[tuple[str, _Place]]:
     for *_, name, place in sorted(records, key=lambda record: record[:5]):
         yield name, place
     for number, (_, name) in enumerate(sorted(others), last + 1):
-        yield name, _Place(number, name)
+        yield name, Place(number, name)
 
 
 def natural(name: str) -> list[tuple[int, str]]:
@@ -98,28 +102,31 @@ def natural(name: str) -> list[tuple[int, str]]:
     ]
 
 
-def _row(place: _Place, mine: _Source | None, golden: _Source | None, name: str) -> Row:
-    """The row of a pair; of what has no partner, or could not be found out, with its reason."""
-    paths = [None if one is None else name for one in (mine, golden)]
+def row_of(place: Place, names: tuple[str, str], sources: tuple[Source, Source]) -> Row:
+    """The row of a pair; of what has no partner, or could not be found out, with its reason.
+
+    names: what my side and golden's are called, or would be.
+    """
+    paths = [None if s is None else name for s, name in zip(sources, names, strict=True)]
     row = _new_row(place, paths)
-    for one in (mine, golden):
+    for one in sources:
         if isinstance(one, DumpError):
             return _failed(row, one)
-    if mine is None or golden is None:
-        where = "my" if mine is None else "golden"
-        reason = f"No data match with {name} in {where} dump data."
+    if None in sources:
+        missing = sources.index(None)
+        reason = f"No data match with {names[missing]} in {('my', 'golden')[missing]} dump data."
         return replace(row, status=Status.UNPAIRED, reasons=(reason,))
     try:
         a, b = (next(iter(tensors_in(s).values())) if isinstance(s, Path) else s
-                for s in (mine, golden))  # fmt: skip
+                for s in sources)  # fmt: skip
         return measured(row, a, b)
     except DumpError as error:
         return _failed(row, error)
     except MemoryError:
-        return replace(row, reasons=(f"not enough memory to compare {name}",))
+        return replace(row, reasons=(f"not enough memory to compare {names[0]}",))
 
 
-def _new_row(place: _Place, paths: Sequence[str | None]) -> Row:
+def _new_row(place: Place, paths: Sequence[str | None]) -> Row:
     return Row(
         place.index, place.op, place.side, place.record_path, *paths, None, None,
         Status.INCOMPARABLE, None,

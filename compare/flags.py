@@ -5,11 +5,7 @@ options.py says what they come to. A dash before a word is the original's spelli
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import click
-
-from dumper.errors import DumpError
 
 from .phrases import LANGUAGES
 
@@ -27,16 +23,8 @@ POSITIONS_ARE_OF_FOLDERS = (
     "name one op with -op, or cut some out with h5copy; it counts the operators of a folder of "
     "CANN dumps"
 )
+THREADS_ARE_OF_FOLDERS = "leave it out: only files of CANN dumps are of FFTS+ threads"
 """What to do instead with an option that only folders of CANN dumps have."""
-
-_OTHER_RULES = (
-    "leave it out: fusion rules of a quantized network, or of one that was compiled without "
-    "fusion, relate two compiled networks; -f takes those of mine"
-)
-_THREADS = (
-    "leave it out: FFTS+ splits an op over threads, whose files the original puts together without "
-    "it; here they are compared one by one"
-)
 
 
 def named(_: click.Context, option: click.Parameter, value: str | None) -> str | None:
@@ -50,18 +38,6 @@ LANGUAGE = click.option(
     "--lang", type=click.Choice(LANGUAGES), default="en", show_default=True,
     help="What people read; csv, json and errors stay English.",
 )  # fmt: skip
-
-
-def _refused(*names: str, todo: str, flag: bool = False) -> Callable[[Callable], Callable]:
-    """An option that is known, and means nothing here, whatever is compared."""
-
-    def refuse(_: click.Context, option: click.Option, value: object) -> None:
-        if value:
-            raise DumpError("this option means nothing here", "/".join(names), todo)
-
-    return click.option(
-        *names, expose_value=False, hidden=True, is_flag=flag, default=None, callback=refuse
-    )
 
 
 OPTIONS = (
@@ -151,7 +127,7 @@ OPTIONS = (
         "--fusion_rule_file",
         "rules",
         metavar="FILE",
-        help="Of a folder of CANN dumps against npy files: what was fused, ATC's json.",
+        help="Of a folder of CANN dumps: what was fused into its operators, ATC's json.",
     ),
     click.option(
         "-r",
@@ -161,7 +137,24 @@ OPTIONS = (
         help="Of a folder of CANN dumps: only these operators, from 1; END -1 is the last.",
     ),
     click.option("-s", "--select", "chosen", metavar="I,J,...", help="Likewise, one by one."),
-    _refused("-q", "--quant_fusion_rule_file", todo=_OTHER_RULES),
-    _refused("-cf", "--close_fusion_rule_file", todo=_OTHER_RULES),
-    _refused("-ffts", todo=_THREADS, flag=True),
+    click.option(
+        "-q",
+        "--quant_fusion_rule_file",
+        "quantized",
+        metavar="FILE",
+        help="Of a quantized network against npy files of the one before: AMCT's json.",
+    ),
+    click.option(
+        "-cf",
+        "--close_fusion_rule_file",
+        "unfused",
+        metavar="FILE",
+        help="Of two folders of CANN dumps: golden's rules, compiled without fusion; with -f.",
+    ),
+    click.option(
+        "-ffts",
+        "threads",
+        is_flag=True,
+        help="Of folders of CANN dumps: FFTS+ threads one by one, not put together.",
+    ),
 )

@@ -1,8 +1,8 @@
 """The original's options of `compare`, on the command line and as one value.
 
 Some say how to compare (-c -a -max -overflow_detection), some what to write as well (-p -advisor),
-two what to do instead of comparing everything (-map, -op), and three are of folders of CANN dumps
-(-f -r -s). Those that have no meaning are refused with what they are for: what would change nothing
+two what to do instead of comparing everything (-map, -op), and some are of folders (-f -q -cf -r -s
+-ffts). Those that have no meaning are refused with what they are for: what would change nothing
 is never let pass in silence. docs/options.md has the table.
 
 flags.py has their names and limits. What is heavy is imported where it is used, so that `--help` is
@@ -12,17 +12,13 @@ fast.
     def compare(mine, golden, out, exit_zero, asked: Asked) -> int:
         customs = asked.customs(names)  # names: of our own algorithms
         status = instead(asked, left, right, Path(out))  # of -map or -op; None: compare everything
-        after = After(asked)  # -p and -advisor
-        for row in rows:
-            after.add(row)
-        whole = after.write(result, left, right, summary, columns.names, columns.cells)
 """
 
 from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,21 +27,22 @@ import click
 
 from dumper.errors import DumpError, printable
 
-from .flags import MAX_LINE, OPTIONS, POSITIONS_ARE_OF_FOLDERS, RULES_ARE_OF_FOLDERS, TOPN
+from .flags import (
+    MAX_LINE,
+    OPTIONS,
+    POSITIONS_ARE_OF_FOLDERS,
+    RULES_ARE_OF_FOLDERS,
+    THREADS_ARE_OF_FOLDERS,
+    TOPN,
+)
 from .positions import Positions, positions_of
-from .program import complain, say
+from .program import say
 
 if TYPE_CHECKING:
     from dumper.reader import Dump
 
-    from .advisor import Advisor
     from .columns import Columns
     from .custom import Custom
-    from .row import Row
-    from .summary import Summary
-
-_SAID = 10
-"""Errors of -p that are printed; the next ones are counted."""
 
 
 class SingleOp(NamedTuple):
@@ -67,8 +64,8 @@ class Asked:
 
     scripts: folder of custom algorithms (-c). parameters: theirs by name (-a). first: elements of
     each tensor that are compared (-max), 0 for all. overflow: the column OverFlow is wanted.
-    filtered (-p), advisor, mapping: the files to write. single: the tensor of -op. rules: the file
-    of -f. positions: of -r or -s.
+    filtered (-p), advisor, mapping: the files to write. single: the tensor of -op. rules,
+    quantized, unfused: the files of -f, -q and -cf. positions: of -r or -s. threads: -ffts.
     """
 
     scripts: str | None = None
@@ -80,7 +77,10 @@ class Asked:
     mapping: bool = False
     single: SingleOp | None = None
     rules: str | None = None
+    quantized: str | None = None
+    unfused: str | None = None
     positions: Positions | None = None
+    threads: bool = False
 
     def customs(self, built_in: tuple[str, ...]) -> tuple[Custom, ...]:
         """Load the algorithms of -c with the options of -a; this runs their files.
@@ -128,14 +128,14 @@ def original_options(command: Callable[..., int]) -> Callable[..., int]:
 
     @functools.wraps(command)
     def collected(
-        *, filtered: str, version: str, rules: str | None, span: str | None, chosen: str | None,
-        **values: object,
+        *, filtered: str, version: str, span: str | None, chosen: str | None, **values: object
     ) -> int:  # fmt: skip
         own = {name: values.pop(name) for name in _HOW}
+        files = {name: values.pop(name) or None for name in _RULES}
         single = _single(**{name: values.pop(name) for name in _SINGLE})
         asked = Asked(
-            filtered=filtered == "1", single=single, rules=rules or None,
-            positions=positions_of(span, chosen), **own,
+            filtered=filtered == "1", single=single, positions=positions_of(span, chosen), **own,
+            **files,
         )  # fmt: skip
         _check(asked)
         if version == "1":
@@ -147,7 +147,8 @@ def original_options(command: Callable[..., int]) -> Callable[..., int]:
     return collected
 
 
-_HOW = ("scripts", "parameters", "first", "overflow", "advisor", "mapping")
+_HOW = ("scripts", "parameters", "first", "overflow", "advisor", "mapping", "threads")
+_RULES = ("rules", "quantized", "unfused")
 _SINGLE = ("name", "output", "source", "brief", "topn", "max_line")
 
 
@@ -182,8 +183,16 @@ def _single(
 def refuse_for_dumps(asked: Asked) -> None:
     """Let no option through that only folders of CANN dumps have. Raises DumpError."""
     what = "this option means nothing for HDF5 dumps"
-    if asked.rules is not None:
-        raise DumpError(what, "-f/--fusion_rule_file", RULES_ARE_OF_FOLDERS)
+    rules = {
+        "-f/--fusion_rule_file": asked.rules,
+        "-q/--quant_fusion_rule_file": asked.quantized,
+        "-cf/--close_fusion_rule_file": asked.unfused,
+    }
+    for option, file in rules.items():
+        if file is not None:
+            raise DumpError(what, option, RULES_ARE_OF_FOLDERS)
+    if asked.threads:
+        raise DumpError(what, "-ffts", THREADS_ARE_OF_FOLDERS)
     if asked.positions is not None:
         raise DumpError(what, asked.positions.option, POSITIONS_ARE_OF_FOLDERS)
 
@@ -229,68 +238,3 @@ def instead(asked: Asked, mine: Dump, golden: Dump, folder: Path) -> int | None:
         say(f"{len(shown.paths)} files in {printable(str(folder))}")
         return 1 if shown.differing else 0
     return None
-
-
-class After:
-    """What -p and -advisor write when all rows are known; takes the rows as they come."""
-
-    def __init__(self, asked: Asked) -> None:
-        from .advisor import Advisor
-        from .filtered import is_low
-
-        self._is_low = is_low
-        self._kept: list[Row] | None = [] if asked.filtered else None
-        self._advisor = Advisor(overflow=asked.overflow) if asked.advisor else None
-
-    def add(self, row: Row) -> None:
-        """Take the next row."""
-        if self._kept is not None and self._is_low(row):
-            self._kept.append(row)
-        if self._advisor:
-            self._advisor.add(row)
-
-    def write(
-        self,
-        result: Path,
-        mine: Dump,
-        golden: Dump,
-        summary: Summary,
-        header: Sequence[str],
-        cells: Callable[[Row], Sequence[str]],
-    ) -> bool:
-        """Write the files beside `result`, the csv, and say so; whether all could be written.
-
-        header, cells: of that csv. What cannot be is complained of, and costs nothing else.
-        """
-        from .filtered import write_filtered
-
-        errors: list[DumpError] = []
-        if self._kept is not None:
-            try:
-                written = write_filtered(self._kept, mine, golden, result, header, cells)
-            except DumpError as error:
-                errors.append(error)
-            else:
-                errors += written.errors
-                say(f"{written.rows} rows with a low cosine: {printable(str(written.folder))}")
-        if self._advisor:
-            try:
-                self._advise(self._advisor, result, mine, golden, summary)
-            except DumpError as error:
-                errors.append(error)
-        for error in errors[:_SAID]:
-            complain(str(error))
-        if len(errors) > _SAID:
-            complain(f"{len(errors) - _SAID} more, as the last one")
-        return not errors
-
-    @staticmethod
-    def _advise(advisor: Advisor, result: Path, mine: Dump, golden: Dump, summary: Summary) -> None:
-        from .advisor import write_advice
-
-        unread = len(mine.skipped) + len(golden.skipped)
-        loaded = mine.load_mode or golden.load_mode
-        advice = advisor.advice(summary, load_mode=loaded, unread=unread)
-        for line in advice.lines:
-            say(line)
-        say(f"advice: {printable(str(write_advice(advice, result.parent)))}")

@@ -26,8 +26,9 @@ from dumper.errors import DumpError
 from .cann.content import Blob, Dump, Tensor
 from .cann.file import read
 from .cann.formats import format_name
-from .cann.names import name_part
+from .cann.names import name_part, parse
 from .cann.overflow import reports_of
+from .cann.threads import of_thread
 from .cann.types import DataType, decode, encode
 from .custom_formats import CustomFormat
 from .relayout import MOST_AXES, keeps_padding, relayout
@@ -100,6 +101,8 @@ def parts_of(path: Path, name: str, request: Request, opdebug: bool) -> Iterator
             yield Part(f"{name}.output.{i}.json", len(text), partial(_write_bytes, text))
         return
     dump = read(path)
+    if (called := parse(name)) is not None:
+        dump = of_thread(dump, called)
     if request.kind == "msnpy" and dump.op_name and name.count(".") == _FIELDS - 1:
         op_type, _, rest = name.split(".", 2)
         name = f"{op_type}.{name_part(dump.op_name.rpartition('/')[2])}.{rest}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,3 +59,41 @@ def header(done) -> list[str]:
 
 def path_of(done) -> Path:
     return Path(done.stdout.splitlines()[-1].partition(": ")[2])
+
+
+def save(folder, name, array):
+    folder.mkdir(exist_ok=True)
+    np.save(folder / name, array)
+
+
+def op(name, kind="Relu", fused=None, outputs=(), inputs=(), dtypes=()):
+    """An op as ATC lists it. outputs: (original name, index, format) or None. dtypes: of each, as
+    DT_INT8."""
+    found = {"name": name, "type": kind, "input": list(inputs)}
+    if fused is not None:
+        names = {"val_type": 1, **({"s": list(fused)} if fused else {})}
+        found["attr"] = [
+            {"key": "something", "value": 1},
+            {"key": "_datadump_original_op_names", "value": {"list": names}},
+        ]
+    found["output_desc"] = [
+        {"attr": []}
+        if each is None
+        else {
+            "attr": [
+                {"key": "_datadump_origin_name", "value": {"s": each[0]}},
+                {"key": "_datadump_origin_output_index", "value": {"i": each[1]}},
+                {"key": "_datadump_origin_format", "value": {"s": each[2]}},
+            ]
+        }
+        for each in outputs
+    ]
+    for at, dtype in enumerate(dtypes):
+        found["output_desc"] += [{"attr": []}] * (at >= len(outputs))
+        found["output_desc"][at] = {**found["output_desc"][at], "dtype": dtype}
+    return found
+
+
+def rules(path, *ops):
+    path.write_text(json.dumps({"name": "net", "graph": [{"name": "g", "op": list(ops)}]}))
+    return path

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from folders import START, header, put, rows, run, tensor
+from folders import START, header, op, put, rows, rules, run, save, tensor
 
 from compare.cli import cli
 from compare.folders.fusion import load
@@ -13,40 +13,6 @@ from dumper.errors import DumpError
 from ir2tbe.relayout import relayout
 
 X = np.arange(24, dtype="f4").reshape(2, 3, 2, 2) - 11
-
-
-def save(folder, name, array):
-    folder.mkdir(exist_ok=True)
-    np.save(folder / name, array)
-
-
-def op(name, kind="Relu", fused=None, outputs=(), inputs=()):
-    """An op as ATC lists it. outputs: (original name, index, format) or None."""
-    found = {"name": name, "type": kind, "input": list(inputs)}
-    if fused is not None:
-        names = {"val_type": 1, **({"s": list(fused)} if fused else {})}
-        found["attr"] = [
-            {"key": "something", "value": 1},
-            {"key": "_datadump_original_op_names", "value": {"list": names}},
-        ]
-    found["output_desc"] = [
-        {"attr": []}
-        if each is None
-        else {
-            "attr": [
-                {"key": "_datadump_origin_name", "value": {"s": each[0]}},
-                {"key": "_datadump_origin_output_index", "value": {"i": each[1]}},
-                {"key": "_datadump_origin_format", "value": {"s": each[2]}},
-            ]
-        }
-        for each in outputs
-    ]
-    return found
-
-
-def rules(path, *ops):
-    path.write_text(json.dumps({"name": "net", "graph": [{"name": "g", "op": list(ops)}]}))
-    return path
 
 
 def test_names_tell_without_rules(tmp_path):

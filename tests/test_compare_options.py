@@ -122,22 +122,10 @@ def test_what_cannot_be_meant_is_refused(arguments, words, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["-f", "rules.json"], "leave it out: fusion rules"),
         (["-q", "rules.json"], "leave it out: fusion rules"),
         (["-cf", "rules.json"], "leave it out: fusion rules"),
-        (["-ffts"], "FFTS+"),
-    ],
-)
-def test_options_that_mean_nothing_say_what_they_are_for(arguments, words, capsys):
-    status, asked, said = run(*arguments, capsys=capsys)
-    assert status == 2 and asked is None
-    assert "this option means nothing here" in said and words in said
-    assert f"where: {arguments[0][:2]}" in said
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["-f", "rules.json"], "leave it out: fusion rules"),
+        (["-ffts"], "leave it out: only files of CANN dumps"),
         (["-r", "1,10,2"], "name one op with -op"),
         (["-s", "1,2"], "cut some out with h5copy"),
     ],

@@ -12,7 +12,7 @@ import click
 from dumper.errors import DumpError, printable
 
 from ..flags import LANGUAGE, named
-from ..options import After, Asked, algorithms, instead, note, original_options, refuse_for_dumps
+from ..options import Asked, algorithms, instead, note, original_options, refuse_for_dumps
 from ..program import TROUBLE, no_records, opening, ready_loops, say
 from .folders import cann_folder, compare_folders
 from .results import say_gaps, show_answer
@@ -86,6 +86,7 @@ def compare(
     """
     from dumper.superblock import check_file
 
+    from ..after import After
     from ..alignment import OpMap
     from ..comparing import Options
     from ..explain import explain
@@ -96,7 +97,7 @@ def compare(
     from ..run import Stopped, head_of, one_stop, places_of, run
 
     others = op_map or explained
-    if folder := cann_folder(mine, golden):
+    if folder := cann_folder(mine, golden, asked.threads):
         if resume or others:
             what = "--resume, --op-map and --explain-align are for two HDF5 dumps."
             raise click.UsageError(what)
@@ -104,9 +105,10 @@ def compare(
     if _are_no_dumps(mine, golden):
         from .files import compare_paths
 
-        if asked != Asked() or algorithm != "all" or resume or others or lang != "en":
-            raise click.UsageError("These files are no dumps: only -out and --exit-zero apply.")
-        return compare_paths(mine, golden, out, exit_zero)
+        alone = Asked(quantized=asked.quantized)
+        if asked != alone or algorithm != "all" or resume or others or lang != "en":
+            raise click.UsageError("These files are no dumps: only -out, --exit-zero and -q apply.")
+        return compare_paths(mine, golden, out, exit_zero, quantized=asked.quantized)
     refuse_for_dumps(asked)
     speak(lang)
     if (asked.mapping or asked.single) and (resume or algorithm != "all" or others):

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +17,9 @@ from dumper.errors import DumpError, printable
 from ..options import Asked
 from ..program import ready_loops, say
 from .folders import cann_folder, compare_folders
+
+if TYPE_CHECKING:
+    from ..row import Row
 
 
 @click.command("file_compare")
@@ -28,11 +33,19 @@ def file_compare(mine: str, golden: str, out: str, exit_zero: bool) -> int:
     return compare_paths(mine, golden, out, exit_zero)
 
 
-def compare_paths(mine: str, golden: str, out: str, exit_zero: bool, lang: str = "en") -> int:
+def compare_paths(
+    mine: str,
+    golden: str,
+    out: str,
+    exit_zero: bool,
+    lang: str = "en",
+    quantized: str | None = None,
+) -> int:
     """Compare two files or directories, of which mine is no HDF5 dump; print and write what is
     found.
 
-    lang: what people read of folders of CANN dumps; all else is said in English. Returns the exit
+    lang: what people read of folders of CANN dumps; all else is said in English. quantized: rules
+    of my network, where mine and golden are directories of npy files of ops. Returns the exit
     status. Raises DumpError for what is not there, is one file, or is not whole.
     """
     if folder := cann_folder(mine, golden):
@@ -54,8 +67,10 @@ def compare_paths(mine: str, golden: str, out: str, exit_zero: bool, lang: str =
             "name two files, or two directories",
         )  # fmt: skip
     ready_loops()
-    find = rows_of_folders if folders[0] else rows_of_files
-    count, rows = find(left, right)
+    if quantized is not None:
+        count, rows = _of_quantized(left, right, quantized, folders[0])
+    else:
+        count, rows = (rows_of_folders if folders[0] else rows_of_files)(left, right)
     summary = Summary()
     if count == 1 and not folders[0]:
         (row,) = rows
@@ -73,6 +88,18 @@ def compare_paths(mine: str, golden: str, out: str, exit_zero: bool, lang: str =
         show_rows(left, right, summary, own.row)
     say(f"result: {printable(os.path.join(out, path.name))}")
     return 0 if exit_zero or summary.nothing_wrong else 1
+
+
+def _of_quantized(
+    mine: Path, golden: Path, rules: str, are_folders: bool
+) -> tuple[int, Iterator[Row]]:
+    from ..folders.fusion import load
+    from ..folders.networks import rows_of_networks
+
+    if not are_folders:
+        todo = "leave it out: it relates the ops of two directories of npy files"
+        raise DumpError("these are two files", "-q/--quant_fusion_rule_file", todo)
+    return rows_of_networks(mine, golden, load(Path(rules)))
 
 
 def _is_folder(path: Path) -> bool:

@@ -12,25 +12,28 @@ import click
 
 from dumper.errors import DumpError, printable
 
-from ..options import Asked, algorithms
+from ..options import Asked, algorithms, note
 from ..program import TROUBLE, complain, no_records, opening, ready_loops, say
 
 if TYPE_CHECKING:
     from ..folders.pairs import Golden
     from ..folders.scan import Folder
 
-_NPY = "npy file that is called like conv1.0.1673383728093446.npy"
+_F, _Q, _CF = (
+    "-f/--fusion_rule_file", "-q/--quant_fusion_rule_file", "-cf/--close_fusion_rule_file",
+)  # fmt: skip
 
 
-def cann_folder(mine: str, golden: str) -> Folder | None:
-    """My folder of CANN dumps, if that is what it is. Raises DumpError where only golden is one, or
-    mine is neither that nor a folder of npy files to go with golden."""
+def cann_folder(mine: str, golden: str, apart: bool = False) -> Folder | None:
+    """My folder of CANN dumps, if that is what it is. apart: files of FFTS+ threads are not put
+    together. Raises DumpError where only golden is one, or mine is neither that nor a folder of npy
+    files to go with golden."""
     is_folder = os.path.isdir(mine), os.path.isdir(golden)
     if not any(is_folder):
         return None
     from ..folders.scan import folder_of, nothing_found
 
-    found = folder_of(Path(mine)) if is_folder[0] else None
+    found = folder_of(Path(mine), apart) if is_folder[0] else None
     if found is None and is_folder[1] and folder_of(Path(golden)):
         raise DumpError(
             "golden is a folder of CANN dumps, and mine is none", f"{mine} and {golden}",
@@ -49,7 +52,10 @@ def compare_folders(
     Returns the exit status. Raises DumpError, before anything is written, for what cannot be
     compared, and click.UsageError for options that have no meaning here.
     """
+    from ..advisor import Advisor
+    from ..after import give_advice
     from ..comparing import Options
+    from ..folders.advice import advice
     from ..folders.pairs import all_pairs
     from ..folders.phrases import Words
     from ..folders.report import Parting, passed_over, show
@@ -65,13 +71,15 @@ def compare_folders(
     numbers = range(1, len(mine.ops) + 1)
     if asked.positions is not None:
         numbers = asked.positions.of(len(mine.ops))
-    with _golden(mine, golden, asked.rules) as (right, folders):
+    with _golden(mine, golden, asked) as (right, folders):
         shape = FolderColumns(columns, right.addresses, asked.positions is not None)
         for folder in folders:
             for line in passed_over(folder, _npy_beside(folder), words):
                 say(line)
             for error in folder.errors:
                 complain(str(error))
+        if asked.threads and not any(folder.has_threads for folder in folders):
+            note("no file here is of an FFTS+ thread; -ffts changes nothing")
         trouble = any(folder.errors for folder in folders)
         steps = with_progress(numbers, "comparing", len(numbers))
         pairs = all_pairs(mine, right, steps, rest=asked.positions is None)
@@ -88,13 +96,21 @@ def compare_folders(
             say(f"{len(shown.paths)} files in {printable(out)}")
             return TROUBLE if trouble else int(shown.differing > 0 and not exit_zero)
         options = Options(columns.divergence, asked.first, custom)
-        found = Parting()
+        found, advisor = Parting(), Advisor(overflow=asked.overflow)
         with result_file(Path(out), shape) as result:
             for pair in pairs:
                 row = row_of(pair, options)
                 result.add(row)
                 found.add(row)
+                advisor.add(row.row)
         show(mine, right, golden, found, words)
+    if asked.advisor:
+        unread = sum(len(folder.errors) for folder in folders)
+        try:
+            give_advice(advice(advisor, found, unread), Path(out))
+        except DumpError as error:
+            complain(str(error))
+            trouble = True
     say(f"result: {printable(os.path.join(out, result.path.name))}")
     if trouble:
         return TROUBLE
@@ -103,13 +119,10 @@ def compare_folders(
 
 def _refuse(asked: Asked, algorithm: str) -> None:
     """Let no option through that would change nothing. Raises click.UsageError."""
-    of_dumps = {"-p": asked.filtered, "-advisor": asked.advisor}
-    for option, given in of_dumps.items():
-        if given:
-            raise click.UsageError(
-                f"{option} is for two HDF5 dumps, not for folders; convert makes npy files of a "
-                "CANN dump, which file_compare takes."
-            )
+    if asked.filtered:
+        raise click.UsageError(
+            "-p is for two HDF5 dumps, not for folders; convert makes npy files of a CANN dump."
+        )
     for option, given in (("-map", asked.mapping), ("-op", asked.single)):
         if given and algorithm != "all":
             what = "compares nothing" if asked.mapping else "compares one tensor"
@@ -119,27 +132,29 @@ def _refuse(asked: Asked, algorithm: str) -> None:
 
 
 @contextlib.contextmanager
-def _golden(mine: Folder, path: str, rules: str | None) -> Iterator[tuple[Golden, list[Folder]]]:
+def _golden(mine: Folder, path: str, asked: Asked) -> Iterator[tuple[Golden, list[Folder]]]:
     """What is taken as right, and the folders of CANN dumps that there are. Raises DumpError."""
-    from ..folders.pairs import Dumps
-    from ..folders.scan import folder_of, nothing_found
+    from ..folders.fusion import load
+    from ..folders.scan import folder_of, no_npy_of_ops
 
     if os.path.isdir(path):
         if os.path.samefile(mine.root, path):
             what = "both paths name the same directory"
             raise DumpError(what, f"{mine.root} and {path}", "name two different ones")
-        other = folder_of(Path(path))
+        other = folder_of(Path(path), asked.threads)
         if other is not None:
-            _no_rules(rules, "a folder of CANN dumps, whose operators pair by type and name")
-            yield Dumps(mine, other), [mine, other]
+            yield _of_cann(mine, other, asked), [mine, other]
             return
         from ..filepairs import npy_files
-        from ..folders.fusion import load
         from ..folders.originals import Originals
 
-        originals = Originals(mine.ops, npy_files(Path(path)), rules and load(Path(rules)))
+        _no_rules({_CF: asked.unfused}, "a folder of npy files", "golden is no compiled network")
+        rules = None
+        for file in filter(None, (asked.rules, asked.quantized)):
+            rules = rules.before(load(Path(file))) if rules else load(Path(file))
+        originals = Originals(mine.ops, npy_files(Path(path)), rules)
         if not originals.count:
-            raise nothing_found(Path(path), _NPY)
+            raise no_npy_of_ops(Path(path))
         yield originals, [mine]
         return
     from dumper.superblock import check_file
@@ -147,17 +162,39 @@ def _golden(mine: Folder, path: str, rules: str | None) -> Iterator[tuple[Golden
     from ..folders.records import Records
 
     check_file(Path(path))
-    _no_rules(rules, "an HDF5 dump, whose records the dump files name")
+    rules = {_F: asked.rules, _Q: asked.quantized, _CF: asked.unfused}
+    _no_rules(rules, "an HDF5 dump", "the dump files name its records")
     with opening(path) as dump:
         if not dump.records:
             raise no_records(dump)
         yield Records(dump), [mine]
 
 
-def _no_rules(rules: str | None, golden: str) -> None:
-    if rules is not None:
-        todo = "leave it out: fusion rules say which npy file an output belongs to"
-        raise DumpError(f"golden is {golden}", "-f/--fusion_rule_file", todo)
+def _of_cann(mine: Folder, golden: Folder, asked: Asked) -> Golden:
+    """A second folder of CANN dumps, of the same network, or of how it was before fusion."""
+    from ..folders.compiled import Compiled
+    from ..folders.fusion import load
+    from ..folders.pairs import Dumps
+
+    kind = "a folder of CANN dumps"
+    _no_rules({_Q: asked.quantized}, kind, "a quantized network's ops are related to npy files")
+    if asked.rules is None and asked.unfused is None:
+        return Dumps(mine, golden)
+    if asked.rules is None or asked.unfused is None:
+        given, other = (_F, _CF) if asked.unfused is None else (_CF, _F)
+        raise DumpError(
+            f"golden is {kind}, and only one of two networks has its fusion rules",
+            given,
+            f"give both, -f of mine and -cf of golden, or leave out {given.partition('/')[0]}: "
+            "operators pair by type and name then",
+        )
+    return Compiled(mine, golden, load(Path(asked.rules)), load(Path(asked.unfused)))
+
+
+def _no_rules(given: dict[str, str | None], golden: str, why: str) -> None:
+    for option, file in given.items():
+        if file is not None:
+            raise DumpError(f"golden is {golden}", option, f"leave it out: {why}")
 
 
 def _npy_beside(folder: Folder) -> int:

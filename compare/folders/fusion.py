@@ -1,9 +1,10 @@
 """Fusion rules: which op of the original network each output of a compiled network's op is.
 
-The json is what ATC makes of a compiled model: `graph` lists graphs, each of which lists under `op`
-operators. An operator says in `attr` which ops were fused into it, in `output_desc` what each of
-its outputs was called before, and in `input` who makes what it takes. Whatever else there is, is
-passed over; what is there in another form than this is an error, and not guessed at.
+The json is what ATC makes of a compiled model, or AMCT of a quantized network: `graph` lists
+graphs, each of which lists under `op` operators. An operator says in `attr` which ops were fused
+into it, in `output_desc` what each of its outputs was called before and its type, and in `input`
+who makes what it takes. Whatever else there is, is passed over; what is there in another form than
+this is an error, and not guessed at.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from dumper.errors import DumpError, first_line
 from ir2tbe.cann.names import name_part
 
 from ..files import opened
+from .quantized import quantized
 
 _BYTES = 128 << 20
 """Of a file: Python's objects take ten times as much, and large networks have some 30 MB."""
@@ -44,13 +46,16 @@ class Original(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Op:
-    """fused: ops of the original network that became this one; None where that is not said.
-    outputs: what each was. inputs: (op, output) that makes each."""
+class Op:
+    """An operator of a compiled network. kind: its type. fused: ops of the original network that
+    became this one; None where that is not said. outputs: what each was. dtypes: of each, as
+    DT_INT8. inputs: (op, output) that makes each."""
 
     name: str
+    kind: str
     fused: tuple[str, ...] | None
     outputs: tuple[Original | None, ...]
+    dtypes: tuple[str, ...]
     inputs: tuple[tuple[str, int], ...]
 
 
@@ -58,16 +63,15 @@ class Rules:
     """The rules of one network, by the compiled ops' names, or those names as files have them where
     that is one op's alone."""
 
-    def __init__(self, ops: dict[str, _Op]) -> None:
+    def __init__(
+        self, ops: dict[str, Op], of_quantized: frozenset[tuple[str, int]] | None = None
+    ) -> None:
+        """of_quantized: outputs that hold quantized values, where names no longer tell."""
         parts = Counter(map(name_part, ops))
         alone = {name_part(name): op for name, op in ops.items() if parts[name_part(name)] == 1}
-        self._ops = {**alone, **ops}
-        claimed = {
-            original.name
-            for op in ops.values()
-            for index in range(max(1, len(op.outputs)))
-            if (original := self.output(op.name, index))
-        }
+        self._own, self._ops = ops, {**alone, **ops}
+        self._quantized = quantized(ops.values()) if of_quantized is None else of_quantized
+        claimed = {original.name for _, _, original in self.claims()}
         self._inner = {
             name_part(name): op.name
             for op in ops.values()
@@ -87,6 +91,48 @@ class Rules:
         None of all others. original: its name as files have it."""
         return self._inner.get(original)
 
+    def claims(self) -> Iterator[tuple[str, int, Original]]:
+        """Each output of a compiled op that was one of the original network's: op, which, what."""
+        for op in self._own.values():
+            for index in range(max(1, len(op.outputs))):
+                if original := self.output(op.name, index):
+                    yield op.name, index, original
+
+    def takes(self) -> Iterator[tuple[str, int, Original]]:
+        """Each input of a compiled op that one of the original network's made: op, which, what."""
+        for op in self._own.values():
+            for index in range(len(op.inputs)):
+                if original := self.input(op.name, index):
+                    yield op.name, index, original
+
+    def is_quantized(self, name: str, where: str, index: int) -> bool:
+        """Whether an input or output holds a quantized value."""
+        op = self._ops.get(name)
+        if op is None:
+            return False
+        if where == "output":
+            return (op.name, index) in self._quantized
+        return index < len(op.inputs) and op.inputs[index] in self._quantized
+
+    def before(self, other: Rules) -> Rules:
+        """These rules where `other` relates what is original here to an earlier network, as a
+        quantized one to the one that it was made of. What `other` does not have is the same in
+        both."""
+        ops = {}
+        for op in self._own.values():
+            count = max(1, len(op.outputs))
+            outputs = tuple(_through(other, self.output(op.name, i)) for i in range(count))
+            fused = op.fused and tuple(
+                dict.fromkeys(name for each in op.fused for name in other.parts(each))
+            )
+            ops[op.name] = replace(op, fused=fused, outputs=outputs)
+        return Rules(ops, self._quantized)
+
+    def parts(self, name: str) -> tuple[str, ...]:
+        """The ops of the original network that became this op; itself where that is not said."""
+        op = self._ops.get(name)
+        return (name,) if op is None or op.fused is None else op.fused
+
     def output(self, name: str, index: int) -> Original | None:
         """What an output of a compiled op was; None where nothing was it."""
         op = self._ops.get(name)
@@ -104,6 +150,14 @@ class Rules:
         if op is None or index >= len(op.inputs):
             return None
         return self.output(*op.inputs[index])
+
+
+def _through(rules: Rules, original: Original | None) -> Original | None:
+    """What an output was before; the order of its axes is that of the later network."""
+    if original is None or original.name not in rules:
+        return original
+    found = rules.output(original.name, original.index)
+    return found and found._replace(format=original.format or found.format)
 
 
 def load(path: Path) -> Rules:
@@ -131,11 +185,14 @@ class _Odd(Exception):
 
 
 def _bad(path: Path, what: str) -> DumpError:
-    todo = "name the json that `atc --mode=1 --om=MODEL.om --json=RULES.json` makes of the model"
+    todo = (
+        "name the json that `atc --mode=1 --om=MODEL.om --json=RULES.json` makes of the model, or "
+        "that AMCT makes of a quantized network"
+    )
     return DumpError(f"these are no fusion rules: {what}", path, todo)
 
 
-def _ops(content: Any) -> Iterator[_Op]:
+def _ops(content: Any) -> Iterator[Op]:
     for graph in _items(_is(dict, content, "the whole"), "graph", "the whole"):
         for op in _items(_is(dict, graph, "a graph"), "op", "a graph"):
             name = _name(_is(dict, op, "an op").get("name"), "the name of an op")
@@ -146,12 +203,14 @@ def _ops(content: Any) -> Iterator[_Op]:
                 found = _items(names, "s", name)
                 named = (_name(each, f"{_FUSED} of {name}") for each in found)
                 fused = tuple(filter(None, named))  # one that is '' is none
-            outputs = tuple(
-                _original(_attributes(_is(dict, desc, f"an output of {name}"), name), name)
-                for desc in _items(op, "output_desc", name)
-            )
+            outputs = _items(op, "output_desc", name)
+            found = [_attributes(_is(dict, o, f"an output of {name}"), name) for o in outputs]
+            originals = tuple(_original(each, name) for each in found)
+            dtypes = (_is(str, o.get("dtype", ""), f"the dtype of {name}") for o in outputs)
             inputs = [_source(each, name) for each in _items(op, "input", name)]
-            yield _Op(name, fused, outputs, tuple(each for each in inputs if each[1] >= 0))
+            made = tuple(each for each in inputs if each[1] >= 0)
+            kind = _is(str, op.get("type", ""), f"the type of {name}")
+            yield Op(name, kind, fused, originals, tuple(dtypes), made)
 
 
 def _original(attributes: dict[str, dict], name: str) -> Original | None:

@@ -12,30 +12,18 @@ an op's: the dumps themselves say more, the format and the shape from before pad
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from dumper.errors import DumpError
-from ir2tbe.cann.content import Dump, Tensor
+from ir2tbe.cann.content import Dump
 from ir2tbe.cann.names import name_part, parse
 
 from ..files import tensors_in
 from .fusion import Original, Rules
-from .pairs import (
-    BY_NAME,
-    BY_ORIGIN,
-    BY_RULES,
-    Pair,
-    Side,
-    cut,
-    name_of,
-    same_name,
-    sides,
-    unmatched,
-)
+from .origins import Key, Origins, key_of, runs_of
+from .pairs import Pair, Side, name_of, sides, unmatched
 from .scan import OpFile
 
 _NAMES = tuple(
@@ -48,20 +36,14 @@ _NAMES = tuple(
 _CONVERTED = re.compile(r"(?P<dump>.+)\.(?:input|output)\.[0-9]+(?:\.[A-Za-z0-9_-]+)?\.npy")
 """What `convert` made of a dump file; a shape (3x4, or 7 for one axis) or a format may follow."""
 
-_Key = tuple[str, int]
+QUANTIZED = "a quantized value, which golden's network has not"
+"""Why such a tensor has no partner."""
 
 
-class _Asked(NamedTuple):
-    """What a tensor of mine was in the original network, and who says so."""
-
-    original: Original
-    by: str
-
-
-def named(files: Iterable[str]) -> dict[_Key, list[str]]:
+def named(files: Iterable[str]) -> dict[Key, list[str]]:
     """Of paths below a folder those that are an op's output, by (name as in files, index), each in
     the order of time."""
-    found: dict[_Key, list[tuple[int, str]]] = {}
+    found: dict[Key, list[tuple[int, str]]] = {}
     for path in files:
         if is_converted(path):
             continue
@@ -107,23 +89,22 @@ class Originals:
                 "compare the folders of CANN dumps themselves: -g is the one that was converted",
             )
         self.count = sum(map(len, self._named.values()))
-        runs: Counter[Hashable] = Counter()
-        self._runs: dict[int, int] = {}
-        """The how many-th of its name an operator is, from 0, by its number."""
-        for op in ops:
-            key = op.name.op_type, same_name(op)
-            self._runs[op.number] = runs[key]
-            runs[key] += 1
+        self._origins = Origins(rules, self._named.__contains__)
+        self._runs = runs_of(ops)
         self._used: set[str] = set()
 
     def pairs(self, op: OpFile, dump: Dump) -> Iterator[Pair]:
         """As `pairs.Golden` says."""
-        run = self._runs[op.number]
+        run, name = self._runs[op.number], name_of(op, dump)
         for where, index, side in sides(op, dump):
             pair = Pair(op.number, op.name.op_type, where, side, None)
-            asked = self._asked(name_of(op, dump), where, index, side.tensor)
+            if self._rules is not None and self._rules.is_quantized(name, where, index):
+                yield replace(pair, reason=QUANTIZED, code="quantized")
+                continue
+            asked = self._origins.of(name, where, index, side.tensor)
             if asked is None:
-                yield replace(pair, **self._nothing(name_of(op, dump), side, where))
+                reason, code = self._origins.why_not(name, where, side.label)
+                yield replace(pair, reason=reason, code=code)
                 continue
             path = self._found(asked.original, run)
             label = f"{asked.original.name}:output:{asked.original.index}"
@@ -159,42 +140,10 @@ class Originals:
                 if path in self._used:
                     continue
                 label = f"{op}:output:{number}"
-                inner = self._rules and self._rules.fused_into(op)
-                reason = unmatched(label, False)
-                if inner:
-                    reason = f"{op} is a part of {inner}, which has no output that is its"
-                yield Pair(index, None, "output", None, Side(op, label, path), reason,
-                           code="fused" if inner else "")  # fmt: skip
-
-    def _asked(self, name: str, where: str, index: int, tensor: Tensor) -> _Asked | None:
-        rules = self._rules
-        if rules is not None and name in rules:
-            found = (rules.output if where == "output" else rules.input)(name, index)
-            return found and _Asked(found, BY_RULES)
-        if where == "input":
-            return None
-        origin = tensor.origin
-        if origin is not None and origin.name:
-            original = Original(cut(origin.name), origin.output_index)
-            if self._key(original) in self._named:
-                return _Asked(original, BY_ORIGIN)
-        return _Asked(Original(name, index), BY_NAME)
-
-    def _nothing(self, name: str, side: Side, where: str) -> dict[str, str]:
-        """Why a tensor was no output of an op of the original network."""
-        if self._rules is not None and name in self._rules:
-            if self._rules.is_inserted(name) and where == "output":
-                return {"reason": f"the compiler made {name}, which is none of the original "
-                        "network", "code": "inserted"}  # fmt: skip
-            reason = f"the fusion rules do not say which original output {side.label} is"
-            return {"reason": reason, "code": "unnamed"}
-        reason = "golden has outputs of ops; which of them this input is, fusion rules (-f) say"
-        return {"reason": reason, "code": "unnamed"}
+                reason, code = self._origins.left(op, unmatched(label, False))
+                side = Side(op, label, path)
+                yield Pair(index, None, "output", None, side, reason, code=code)
 
     def _found(self, original: Original, run: int) -> str | None:
-        paths = self._named.get(self._key(original), ())
+        paths = self._named.get(key_of(original), ())
         return paths[run] if run < len(paths) else None
-
-    @staticmethod
-    def _key(original: Original) -> _Key:
-        return name_part(original.name), original.index

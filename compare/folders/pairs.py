@@ -15,7 +15,6 @@ from typing import Protocol
 
 from dumper.errors import DumpError
 from ir2tbe.cann.content import Dump, Tensor
-from ir2tbe.cann.file import read
 
 from ..files import FileTensor
 from .plain import dtype_of
@@ -95,14 +94,14 @@ def all_pairs(mine: Folder, golden: Golden, numbers: Iterable[int], rest: bool) 
     for number in numbers:
         op = mine.ops[number - 1]
         try:
-            dump = read(op.path)
+            dump = op.read()
         except DumpError as error:
             reason = f"{error.what}: {error.where}"
-            yield Pair(number, op.name.op_type, None, _whole(op), None, reason, damaged=True)
+            yield Pair(number, op.name.op_type, None, whole_of(op), None, reason, damaged=True)
             continue
         pairs = golden.pairs(op, dump)
         empty = "its file has neither an input nor an output"
-        yield next(pairs, Pair(number, op.name.op_type, None, _whole(op), None, empty, "empty"))
+        yield next(pairs, Pair(number, op.name.op_type, None, whole_of(op), None, empty, "empty"))
         yield from pairs
     if rest:
         yield from golden.left(len(mine.ops) + 1)
@@ -152,17 +151,17 @@ class Dumps:
         if op.number not in self._partners:
             reason = f"no operator of this type or name is left in golden for {name_of(op, dump)}"
             if not (dump.inputs or dump.outputs):
-                yield Pair(op.number, kind, None, _whole(op), None, reason)
+                yield Pair(op.number, kind, None, whole_of(op), None, reason)
             for where, _, side in sides(op, dump):
                 yield Pair(op.number, kind, where, side, None, reason)
             return
         other, by = self._partners[op.number]
         try:
-            golden = read(other.path)
+            golden = other.read()
         except DumpError as error:
             name = Side(name_of(op, dump), name_of(op, dump), str(op.path))
             reason = f"{error.what}: {error.where}"
-            yield Pair(op.number, kind, None, name, _whole(other), reason, damaged=True, by=by)
+            yield Pair(op.number, kind, None, name, whole_of(other), reason, damaged=True, by=by)
             return
         names = name_of(op, dump), name_of(other, golden)
         for where in ("input", "output"):
@@ -182,11 +181,12 @@ class Dumps:
     def left(self, index: int) -> Iterator[Pair]:
         """As `Golden` says."""
         for op in self._left:
-            side = _whole(op)
+            side = whole_of(op)
             yield Pair(index, op.name.op_type, None, None, side, unmatched(side.label, False))
 
 
-def _whole(op: OpFile) -> Side:
+def whole_of(op: OpFile) -> Side:
+    """The side of a row about a whole operator."""
     return Side(op.name.op_name, op.name.op_name, str(op.path))
 
 

@@ -52,6 +52,10 @@ _PHRASES = {
     ),
     "code empty": ("{count} without a tensor", "{count} 个没有张量"),
     "code inserted": ("{count} that the compiler made", "{count} 个由编译器插入"),
+    "code quantized": (
+        "{count} quantized, which golden has not",
+        "{count} 个为量化值，标杆中没有",
+    ),
     "code fused": ("{count} inside fused operators", "{count} 个在融合算子内部"),
     "code intermediate": (
         "{count} between two operators of one record",

@@ -1,44 +1,71 @@
-"""The operators that a folder of CANN dumps holds, one a file, in the order in which they ran.
+"""The operators that a folder of CANN dumps holds, in the order in which they ran.
 
-The order is that of the timestamps in the files' names. No file is opened here.
+An operator is a file, but for FFTS+, where it is the files of its threads: the k-th of each thread
+belong together. The order is that of the timestamps in the files' names. No file is opened to find
+them.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from dumper.errors import DumpError
+from ir2tbe.cann.content import Dump
+from ir2tbe.cann.file import read
 from ir2tbe.cann.folder import Missed, walk
 from ir2tbe.cann.names import DumpName
+from ir2tbe.cann.threads import joined, thread_of, whole_name
 
 _EXAMPLE = "Add.add_1.3.2.1673383728093446"
 
 
 class OpFile(NamedTuple):
     """One operator's file. number: from 1, in order of execution. place: its folder below the root,
-    '' for the root itself."""
+    '' for the root itself. threads: of one that FFTS+ split, each thread with its file; path is
+    that of the first, and the name is the whole operator's."""
 
     number: int
     path: Path
     name: DumpName
     place: str
+    threads: tuple[tuple[int, Path], ...] = ()
+
+    def read(self) -> Dump:
+        """What the operator's file holds, or its files together. Raises DumpError."""
+        if not self.threads:
+            return read(self.path)
+        numbers, paths = zip(*self.threads, strict=True)
+        return joined([read(path) for path in paths], numbers)
 
 
 @dataclass
 class Folder(Missed):
-    """A folder and all below it."""
+    """A folder and all below it. has_threads: any file is of an FFTS+ thread."""
 
     root: Path = Path()
     ops: list[OpFile] = field(default_factory=list)
+    has_threads: bool = False
 
 
-def folder_of(root: Path) -> Folder | None:
+class _File(NamedTuple):
+    """A file that was found, in the order of execution."""
+
+    timestamp: int
+    path: str
+    name: DumpName
+    place: str
+
+
+def folder_of(root: Path, apart: bool = False) -> Folder | None:
     """The CANN dumps of a folder and of those below it; None where there are none.
 
-    Reports of overflows are no operators. Raises DumpError for what cannot be looked at.
+    apart: files of FFTS+ threads are operators of their own, called as they are. Reports of
+    overflows are no operators. Raises DumpError for what cannot be looked at.
     """
     try:
         root.resolve()  # which the walk does too, where nobody would say why it cannot
@@ -47,7 +74,7 @@ def folder_of(root: Path) -> Folder | None:
         raise DumpError(f"cannot look at this ({reason})", root, "check the path") from None
     found = Folder(root=root)
     files = [
-        (file.name.timestamp, os.fspath(file.path), file.name, folder)
+        _File(file.name.timestamp, os.fspath(file.path), file.name, _place(folder, root))
         for folder, dumps in walk(root, found)
         for file in dumps
         if not file.name.is_opdebug
@@ -55,10 +82,40 @@ def folder_of(root: Path) -> Folder | None:
     for error in found.errors:
         if error.where == str(root):  # nothing is known of it, not even that it is no such folder
             raise error
-    for number, (_, path, name, folder) in enumerate(sorted(files, key=lambda f: f[:2]), 1):
-        place = folder.relative_to(root).as_posix()
-        found.ops.append(OpFile(number, Path(path), name, "" if place == "." else place))
+    files.sort(key=lambda file: file[:2])
+    found.has_threads = any(thread_of(file.name) is not None for file in files)
+    for number, op in enumerate(_one_by_one(files) if apart else _put_together(files), 1):
+        found.ops.append(op._replace(number=number))
     return found if found.ops else None
+
+
+def _place(folder: Path, root: Path) -> str:
+    place = folder.relative_to(root).as_posix()
+    return "" if place == "." else place
+
+
+def _one_by_one(files: Iterable[_File]) -> list[OpFile]:
+    return [OpFile(0, Path(file.path), file.name, file.place) for file in files]
+
+
+def _put_together(files: Iterable[_File]) -> list[OpFile]:
+    """Operators in the order of their first files."""
+    ops: dict[Hashable, tuple[_File, list[tuple[int, Path]]]] = {}
+    runs: Counter[Hashable] = Counter()
+    for file in files:
+        if (thread := thread_of(file.name)) is None:
+            ops[file.path] = file, []
+            continue
+        name = replace(file.name, op_name=whole_name(file.name.op_name), thread_id=None)
+        key = file.place, name.op_type, name.op_name, name.device_id
+        run = runs[key, thread]
+        runs[key, thread] += 1
+        _, threads = ops.setdefault((key, run), (file._replace(name=name), []))
+        threads.append((thread, Path(file.path)))
+    return [
+        OpFile(0, Path(file.path), file.name, file.place, tuple(sorted(threads)))
+        for file, threads in ops.values()
+    ]
 
 
 def nothing_found(root: Path, wanted: str) -> DumpError:
@@ -70,3 +127,8 @@ def nothing_found(root: Path, wanted: str) -> DumpError:
         f"CANN names its files like {_EXAMPLE}, {{op_type}}.{{op_name}}.{{task_id}}.{{stream_id}}."
         "{timestamp}; check the path",
     )
+
+
+def no_npy_of_ops(root: Path) -> DumpError:
+    """What to say of a folder that has neither a CANN dump nor an npy file of an op."""
+    return nothing_found(root, "npy file that is called like conv1.0.1673383728093446.npy")
