@@ -6,8 +6,9 @@ fault is a traceback, an exit status other than 0, 1 and 2, an error without wor
 character in what is printed or a formula in a csv, a value of a file that must not be read, a file
 written elsewhere than in the output folder, a command that takes more than 10 s or 1 GiB, and the
 death of the process. What kills or blocks a process of the fuzzer is tried again with the program
-itself: where that ends with a message, it is contained and no fault. Prints a line for each kind of
-fault. Ends with 0 without faults, else 1.
+itself, which has a process for each command: where that ends with a message, it is contained, and
+where it ends well, HDF5 was spoilt by a file before; neither is a fault, and both are counted.
+Prints a line for each kind of fault. Ends with 0 without faults, else 1.
 
 File N of a seed is always the same but for the times that HDF5 notes: --file N runs it alone,
 --keep DIR keeps what had a fault.
@@ -75,7 +76,10 @@ def fuzz(
         if only is not None or keep is not None:
             click.echo(fault.detail)
     faults = sum(counts.values())
-    click.echo(f"fuzz files={len(numbers)} faults={faults} seed={seed} contained={pool.contained}")
+    click.echo(
+        f"fuzz files={len(numbers)} faults={faults} seed={seed} contained={pool.contained} "
+        f"spoilt={pool.spoilt}"
+    )
     sys.exit(1 if counts else 0)
 
 
@@ -114,7 +118,7 @@ class Pool:
         self._serve, self._given, self._seconds = serve, given, seconds
         self._workers: dict[Connection, Worker] = {}
         self._started = 0
-        self.contained = 0
+        self.contained = self.spoilt = 0
 
     def run(self, numbers: Iterable[int], jobs: int) -> Iterator[tuple[int, list[Fault]]]:
         """Each number with its faults, as they come."""
@@ -177,8 +181,10 @@ class Pool:
         stack = worker.folder / "stack"
         lines = stack.read_text().splitlines() if stack.exists() else []
         place = next((line.strip() for line in lines if "File" in line), "no place")
-        if worker.arguments and why != _MEMORY and _contained(worker):
-            self.contained += 1
+        status = _alone(worker) if worker.arguments and why != _MEMORY else None
+        if status is not None:
+            self.contained += status == 2
+            self.spoilt += status != 2
             yield worker.number, []
         else:
             name = next(iter(worker.arguments), "start")
@@ -209,9 +215,10 @@ class Pool:
         return faults
 
 
-def _contained(worker: Worker) -> bool:
-    """Whether the program itself ends with a message on what kills or blocks a process."""
-    box = worker.folder / "box"
+def _alone(worker: Worker) -> int | None:
+    """The program's own exit status on what kills or blocks a process; None where it does not end
+    as it must either."""
+    box, began = worker.folder / "box", time.monotonic()
     try:
         done = subprocess.run(
             [sys.executable, _PROGRAM, *worker.arguments],
@@ -220,8 +227,14 @@ def _contained(worker: Worker) -> bool:
             timeout=3 * SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 2 and done.stderr.startswith(b"msaccucmp: error: ")
+        return None
+    lines = done.stderr.splitlines()
+    if any(line.startswith(b"Traceback") for line in lines):
+        return None
+    if done.returncode == 2:
+        return 2 if any(line.startswith(b"msaccucmp: error: ") for line in lines) else None
+    in_time = time.monotonic() - began < SECONDS
+    return done.returncode if done.returncode in (0, 1) and in_time else None
 
 
 if __name__ == "__main__":

@@ -94,9 +94,10 @@ def test_a_short_run() -> None:
         capture_output=True,
         text=True,
     )
-    assert (done.stdout, done.returncode) == ("fuzz files=80 faults=0 seed=0 contained=0\n", 0), (
-        done.stderr
-    )
+    assert (done.stdout, done.returncode) == (
+        "fuzz files=80 faults=0 seed=0 contained=0 spoilt=0\n",
+        0,
+    ), done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -133,13 +134,6 @@ def hangs(connection, folder) -> None:
     time.sleep(1000)
 
 
-def dies_alone(connection, folder) -> None:
-    """Where the program itself has a message."""
-    connection.recv()
-    connection.send(("info", "no such file"))
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-
 def answers(connection, folder) -> None:
     for _ in range(2):
         connection.recv()
@@ -147,21 +141,47 @@ def answers(connection, folder) -> None:
         connection.send([])
 
 
+PROGRAMS = {
+    "well": "import sys; sys.exit(1)",
+    "says": "import sys; sys.stderr.write('my ...\\nmsaccucmp: error: x'); sys.exit(2)",
+    "silent": "import sys; sys.exit(2)",
+    "raises": "raise ValueError",
+    "killed": "import os; os.kill(os.getpid(), 11)",
+    "other": "import sys; sys.exit(7)",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("serve", "numbers", "kinds"),
+    ("program", "counts"),
     [
-        (dies, [5, 6], ["died with -11 at no place"]),
-        (hangs, [5], ["over 0.5 s in --help"]),
-        (dies_alone, [5], []),
-        (answers, [5, 6], []),
+        ("well", (0, 1)),
+        ("says", (1, 0)),
+        ("silent", None),
+        ("raises", None),
+        ("killed", None),
+        ("other", None),
     ],
 )
-def test_a_process_that_is_lost_is_a_fault(tmp_path, serve, numbers, kinds) -> None:
-    """Unless the program itself has a message; and the next file is another process's."""
+@pytest.mark.parametrize(
+    ("serve", "kind"),
+    [(dies, "died with -11 at no place"), (hangs, "over 0.5 s in --help")],
+)
+def test_a_process_that_is_lost_is_a_fault(
+    tmp_path, monkeypatch, serve, kind, program, counts
+) -> None:
+    """Unless the program itself ends as it must; and the next file is another process's."""
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAMS[program])
+    monkeypatch.setattr("fuzz._PROGRAM", path)
     pool = Pool(tmp_path, None, serve, (), 0.5)
-    found = {n: [fault.kind for fault in faults] for n, faults in pool.run(numbers, 1)}
-    assert found == dict.fromkeys(numbers, kinds)
-    assert pool.contained == (serve is dies_alone)
+    found = {n: [fault.kind for fault in faults] for n, faults in pool.run([5], 1)}
+    assert found == {5: [kind] if counts is None else []}
+    assert (pool.contained, pool.spoilt) == (counts or (0, 0))
+
+
+def test_a_process_that_answers_is_none(tmp_path) -> None:
+    pool = Pool(tmp_path, None, answers, (), 0.5)
+    assert dict(pool.run([5, 6], 1)) == {5: [], 6: []}
 
 
 def test_a_file_is_made_again_by_its_number(tmp_path, seeds) -> None:

@@ -53,7 +53,8 @@ class Tensor:
 
     data_type, format: CANN's codes. shape: as stored, () too where the file says none.
     original_shape: before the format's padding. size: bytes. sub_format: number of groups.
-    dim_ranges, origin: of outputs only. read: the bytes, uint8. where: for messages.
+    dim_ranges, origin: of outputs only. read: the bytes, uint8. where: for messages. fault: why it
+    has no values, None where nothing is known against them.
     """
 
     data_type: int
@@ -68,6 +69,7 @@ class Tensor:
     origin: Origin | None = None
     dim_ranges: tuple[tuple[int, int], ...] = ()
     where: str = field(default="this tensor", compare=False)
+    fault: DumpError | None = field(default=None, compare=False)
 
     @property
     def kind(self) -> DataType:
@@ -84,6 +86,8 @@ class Tensor:
     def dims(self) -> tuple[int, ...]:
         """The shape that values have: that of the file, and where it says none a scalar, or the row
         of all elements that the bytes hold. Raises DumpError for a type or shape that cannot be."""
+        if self.fault is not None:
+            raise self.fault
         kind = self.kind
         if not kind.by_shape:
             return (self.size,)

@@ -16,7 +16,6 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -163,17 +162,13 @@ def _whole(parts: Sequence[Tensor], places: list[Range | None], axes: list[int] 
         shape = tuple(max(ends) for ends in zip(*map(_ends, found), strict=True))
         size = first.kind.nbytes(math.prod(shape))
     except DumpError as error:
-        return replace(first, read=partial(_fail, error))
+        return replace(first, fault=error)
 
     def read() -> np.ndarray:
         values = _put_together(parts, found, shape)
         return np.frombuffer(encode(values, first.kind), np.uint8)
 
     return replace(first, shape=shape, size=size, read=read)
-
-
-def _fail(error: DumpError) -> np.ndarray:
-    raise error
 
 
 def _places(
@@ -197,12 +192,11 @@ def _along(parts: Sequence[Tensor], axes: list[int] | None) -> list[Range] | Non
     """Where parts with shapes of their own are; None where each is the whole. Raises DumpError."""
     if len(parts) == 1 or axes == []:
         return None
-    shapes = [part.dims for part in parts]
-    if axes is None or len(axes) > 1 or axes[0] >= len(shapes[0]):
+    if axes is None or len(axes) > 1 or axes[0] >= len(parts[0].shape):
         what = f"which part of it each of {len(parts)} threads has is not said"
         raise DumpError(what, parts[0].where, _ONE_BY_ONE)
     (axis,), at, places = axes, 0, []
-    for shape in shapes:
+    for shape in (part.dims for part in parts):
         ranges = [(0, n) for n in shape]
         ranges[axis : axis + 1] = [(at, at + n) for n in shape[axis : axis + 1]]
         at += sum(shape[axis : axis + 1])

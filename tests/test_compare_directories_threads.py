@@ -1,0 +1,136 @@
+"""compare and convert on the files that FFTS+ threads leave: put together, or -ffts one by one."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from folders import START, put, rows, run, save, tensor
+
+from compare.cli import cli
+from ir2tbe.cann.content import Dump
+from ir2tbe.cann.file import write
+
+X = np.arange(24, dtype="f4").reshape(4, 6)
+HALVES = ((0, 2), (2, 4))
+GRAPH = "partition0_rank1_new_sub_graph3_sgt_graph_0/"
+
+
+def threads(folder, at, value, name="net/relu", parts=HALVES, shape=True, **more):
+    """An operator's files, one a thread, each with some rows. shape: files have the part's own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    slices = [[[{"lower": a, "higher": b}, {"lower": 0, "higher": 6}]] for a, b in parts]
+    said = {"threadMode": True, "slice_instance_num": len(parts), "outputCutList": [[2, 1]],
+            "input_tensor_slice": slices, "output_tensor_slice": slices, **more}  # fmt: skip
+    for thread, (a, b) in enumerate(parts):
+        part = tensor(value[a:b])
+        if not shape:
+            part = replace(part, shape=value.shape)
+        file = GRAPH.replace("/", "_") + name.replace("/", "_")
+        path = folder / f"Relu.{file}.2.9.{START + 10 * at + thread}.4.{330 + thread}.{thread}.0"
+        kept = (("_sgt_json_info", json.dumps(said)),)
+        write(path, Dump((part,), (part,), op_name=GRAPH + name, attributes=kept))
+
+
+def slices(folder, at, value, name="net/relu"):
+    """The same in manual mode: the ops have names of their own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    said = {"threadMode": False, "slice_instance_num": 2, "outputCutList": [[2, 1]],
+            "inputCutList": [[2, 1]]}  # fmt: skip
+    for k, (a, b) in enumerate(HALVES):
+        part, called = tensor(value[a:b]), f"{name}_lxslice{k}"
+        path = folder / f"Relu.{called.replace('/', '_')}.2.9.{START + 10 * at + k}.4.7.0.0"
+        kept = (("_sgt_json_info", json.dumps(said)),)
+        write(path, Dump((part,), (part,), op_name=called, attributes=kept))
+
+
+def said(done):
+    return [(r["Index"], r["TensorIndex"], r["Shape"], r["Verdict"]) for r in rows(done)]
+
+
+WHOLE = [("1", f"net/relu:{side}:0", "[4,6]", "same") for side in ("input", "output")]
+
+
+@pytest.mark.parametrize("shape", [True, False])
+@pytest.mark.parametrize("make", [threads, slices])
+def test_threads_against_a_device_without_them(tmp_path, make, shape):
+    more = {} if make is slices else {"shape": shape}
+    make(tmp_path / "m", 0, X, **more)
+    put(tmp_path / "g", 0, "Relu", "net/relu", [X], [X])
+    for sides in ("mg", "gm"):
+        done = run(*(tmp_path / side for side in sides), tmp_path / "out")
+        assert said(done) == WHOLE and done.exit_code == 0, done.output
+    assert f"{tmp_path / 'm'} (1 operator)" in done.stdout
+    save(tmp_path / "npy", "net_relu.0.npy", X)
+    done = run(tmp_path / "m", tmp_path / "npy", tmp_path / "out")
+    assert said(done)[1] == WHOLE[1] and rows(done)[1]["PairedBy"] == "name"
+
+
+def test_runs_and_a_wrong_thread(tmp_path):
+    """The k-th files of all threads are the k-th run; what differs in one thread does in all."""
+    for side in "mg":
+        threads(tmp_path / side, 0, X)
+        threads(tmp_path / side, 1, X + (side == "m") * (X > 20))
+        put(tmp_path / side, 20, "Add", "net/add", [X], [X])
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out")
+    assert [row[3] for row in said(done)] == ["same", "same", "differs", "differs", "same", "same"]
+    assert "Relu net/relu, Index 2" in done.stdout
+
+
+def test_one_by_one_with_ffts(tmp_path):
+    for side in "mg":
+        threads(tmp_path / side, 0, X + (side == "m") * (X > 20))
+        slices(tmp_path / side, 1, X, "net/b")
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out", "-ffts")
+    assert said(done) == [
+        ("1", f"{GRAPH}net/relu:input:0", "[2,6]", "same"),
+        ("1", f"{GRAPH}net/relu:output:0", "[2,6]", "same"),
+        ("2", f"{GRAPH}net/relu:input:0", "[2,6]", "differs"),
+        ("2", f"{GRAPH}net/relu:output:0", "[2,6]", "differs"),
+        ("3", "net/b_lxslice0:input:0", "[2,6]", "same"),
+        ("3", "net/b_lxslice0:output:0", "[2,6]", "same"),
+        ("4", "net/b_lxslice1:input:0", "[2,6]", "same"),
+        ("4", "net/b_lxslice1:output:0", "[2,6]", "same"),
+    ], done.output
+    assert "(4 operators)" in done.stdout and "changes nothing" not in done.stderr
+
+
+def test_ffts_without_threads_is_said(tmp_path):
+    for side in "mg":
+        put(tmp_path / side, 0, "Relu", "a", [X], [X])
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out", "-ffts")
+    assert done.exit_code == 0 and "-ffts changes nothing" in done.stderr
+
+
+@pytest.mark.parametrize("side", ["m", "g"])
+def test_a_thread_that_left_no_file(tmp_path, side):
+    for each in "mg":
+        threads(tmp_path / each, 0, X)
+        put(tmp_path / each, 1, "Add", "b", [X], [X])
+    next(path for path in (tmp_path / side).iterdir() if path.name.endswith(".4.331.1.0")).unlink()
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out")
+    first, *rest = rows(done)
+    assert "1 of its 2 threads left a file" in first["CompareFailReason"]
+    assert [row["Verdict"] for row in rest] == ["same", "same"] and done.exit_code == 1
+
+
+def test_a_tensor_of_which_no_part_is_said_is_one_row(tmp_path):
+    threads(tmp_path / "m", 0, X, input_tensor_slice=[])
+    put(tmp_path / "g", 0, "Relu", "net/relu", [X], [X])
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out")
+    source, output = rows(done)
+    assert "which part of it each of 2 threads has is not said" in source["CompareFailReason"]
+    assert output["Verdict"] == "same" and done.exit_code == 1
+    single = run(tmp_path / "m", tmp_path / "g", tmp_path / "out", "-op", "net/relu")
+    assert single.exit_code == 0 and "TotalCount:24" in single.stdout, single.output
+
+
+@pytest.mark.parametrize("shape", [True, False])
+def test_convert_gives_a_thread_its_own_shape(tmp_path, shape):
+    threads(tmp_path / "m", 0, X, shape=shape)
+    out = tmp_path / "out"
+    done = CliRunner().invoke(cli, ["convert", "-d", str(tmp_path / "m"), "-out", str(out)])
+    assert done.exit_code == 0, done.output
+    found = [np.load(path) for path in sorted(out.glob("*output.0.npy"))]
+    assert np.array_equal(np.concatenate(found), X) and len(found) == 2
