@@ -53,11 +53,14 @@ def _distances(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(x > y, first - second, second - first)  # wraps to the exact distance
 
 
-def coordinates(rank: int) -> str:
+def coordinates(rank: int, axes: str = "") -> str:
     """What the coordinates of an element are, in the original's words.
 
-    Fewer than four dimensions are filled up with zeros behind; a scalar has one coordinate.
+    axes: their names where a format has some, as NHWC. Fewer than four dimensions are filled up
+    with zeros behind; a scalar has one coordinate.
     """
+    if len(axes) == rank >= 4:
+        return " ".join(axes)
     if rank > 5:
         return " ".join(f"D{i}" for i in range(rank))
     return {0: "ID", 5: "N C D H W"}.get(rank, "N C H W")
@@ -82,11 +85,14 @@ class Top:
 class Table:
     """The elements of two flat arrays as lines of a csv, with their errors.
 
-    shape: of the arrays before they were flattened. header: the first line. number: how a float of
-    them is formatted. least, greatest: of the absolute and the relative errors that were scanned.
+    shape: of the arrays before they were flattened. axes: as `coordinates` takes them. header: the
+    first line. number: how a float of them is formatted. least, greatest: of the absolute and the
+    relative errors that were scanned.
     """
 
-    def __init__(self, x: np.ndarray, y: np.ndarray, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, x: np.ndarray, y: np.ndarray, shape: tuple[int, ...], axes: str = ""
+    ) -> None:
         self._x, self._y = x, y
         self._dims = (*shape, *(1,) * (4 - len(shape))) if shape else (1,)
         kinds = {x.dtype.kind, y.dtype.kind}
@@ -98,7 +104,7 @@ class Table:
         self._line = f"%d,{' '.join(['%d'] * len(self._dims))},{value},{value}," + (
             f"{self.number},{self.number}\r\n"
         )
-        columns = ("Index", coordinates(len(shape)), "NPUDump", "GroundTruth")
+        columns = ("Index", coordinates(len(shape), axes), "NPUDump", "GroundTruth")
         self.header = (",".join((*columns, "AbsoluteError,RelativeError")) + "\r\n").encode()
         self.least: list[float] = [0.0, 0.0]
         self.greatest: list[float] = [0.0, 0.0]

@@ -71,11 +71,13 @@ def write_elements(
     asked: SingleOp,
     folder: Path,
     first: int = 0,
+    axes: str = "",
 ) -> Shown:
     """Write the files of two tensors of one shape.
 
     tensor: mine, of which the dtype counts. sources: where the two come from. op: what the files'
-    names begin with. needed: bytes of the npy. Raises DumpError as `write_single` does.
+    names begin with. needed: bytes of the npy. axes: names of theirs, as NHWC. Raises DumpError as
+    `write_single` does.
     """
     whole, shape, x, y = x, x.shape, x.reshape(-1), y.reshape(-1)
     if first:
@@ -87,7 +89,7 @@ def write_elements(
         "make room, name another -out, or leave out the elements with --ignore_single_op_result",
     )
     prefix = f"{op}_{asked.side}_{asked.number}"
-    table = Table(x, y, shape)
+    table = Table(x, y, shape, axes)
     tops = Top(asked.topn), Top(asked.topn)
     paths = [folder / f"{prefix}.npy"]
     write_npy(paths[0], tensor, whole)
@@ -111,7 +113,7 @@ def write_elements(
         f"TotalCount:{x.size}",
         f"NPUDump:{printable(sources[0])}",
         f"GroundTruth:{printable(sources[1])}",
-        f"Format:{coordinates(len(shape))}",
+        f"Format:{coordinates(len(shape), axes)}",
         *(
             f"{end}{kind}Error:{table.number % (value,)}"
             for kind, least, greatest in limits

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from folders import put, run, tensor
+from folders import op, put, rules, run, save, tensor
 
 from ir2tbe.relayout import relayout
 
@@ -58,3 +58,34 @@ def test_what_cannot_be_shown(
 ) -> None:
     done = run(*pair, tmp_path / "out", *more)
     assert done.exit_code == 2 and words in done.stderr + done.output
+
+
+TILES = relayout(X, "NCHW", "NC1HWC0")
+LAST = np.ascontiguousarray(X.transpose(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize(
+    ("mine", "golden", "axes"),
+    [
+        (tensor(TILES, form="NC1HWC0", original=X.shape), tensor(LAST, form="NHWC"), "N H W C"),
+        (tensor(LAST, form="NHWC"), tensor(X, form="NCHW"), "N C H W"),
+        (tensor(LAST, form="NHWC"), tensor(LAST), "N H W C"),
+        (tensor(LAST), tensor(LAST), "N C H W"),  # nobody says
+        (tensor(X[0], form="NHWC"), tensor(X[0]), "N C H W"),
+    ],
+)
+def test_axes_have_the_names_of_their_format(tmp_path, mine, golden, axes):
+    for side, value in (("m", mine), ("g", golden)):
+        put(tmp_path / side, 0, "Relu", "a", (), [value])
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out", "-op", "a")
+    assert done.exit_code == 0 and f"Format:{axes}\n" in done.stdout
+    (path,) = (tmp_path / "out").glob("*_0.csv")
+    assert path.read_text().splitlines()[0].split(",")[1] == axes
+
+
+def test_axes_have_the_names_that_rules_say(tmp_path):
+    put(tmp_path / "m", 0, "Relu", "a", (), [tensor(TILES, form="NC1HWC0", original=X.shape)])
+    save(tmp_path / "g", "a.0.npy", LAST)
+    file = rules(tmp_path / "r.json", op("a", "Relu", ["a"], [("a", 0, "NHWC")]))
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out", "-op", "a", "-f", file)
+    assert done.exit_code == 0 and "Format:N H W C\n" in done.stdout

@@ -49,9 +49,7 @@ def both_plain(
     and nobody can unpack for want of a shape, is compared as it lies. Raises DumpError for values
     that cannot be had.
     """
-    named = [_plain_name(tensor) for tensor in (golden, mine)]
-    bases = [_TILED.get(format_name(tensor.format)) for tensor in (golden, mine)]
-    target = next((name for name in (*named, *bases) if name is not None), _ND)
+    target = in_common(mine, golden)
     try:
         found = [plain(tensor, target, name)
                  for tensor, name in zip((mine, golden), names, strict=True)]  # fmt: skip
@@ -62,6 +60,22 @@ def both_plain(
                 for tensor, name in zip((mine, golden), names, strict=True))  # fmt: skip
         return a, b, f"compared as both lie in {format_name(mine.format)}, with what pads"
     return *found, ""
+
+
+def in_common(mine: Tensor, golden: Tensor) -> str:
+    """The plain format that two tensors are brought to: golden's, if that names its axes."""
+    named = [_plain_name(tensor) for tensor in (golden, mine)]
+    bases = [_TILED.get(format_name(tensor.format)) for tensor in (golden, mine)]
+    return next((name for name in (*named, *bases) if name is not None), _ND)
+
+
+def axes(tensor: Tensor, target: str | None) -> str:
+    """The names of the axes that `plain` gives a tensor, as NHWC; '' where they have none."""
+    form = format_name(tensor.format)
+    if target in _NAMED and (form in _TILED or form in _NAMED and len(form) == len(target)):
+        return target
+    found = _TILED.get(form, form)
+    return found if found in _NAMED else ""
 
 
 def plain(tensor: Tensor, target: str | None, name: str) -> FileTensor:

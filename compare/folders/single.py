@@ -9,12 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from dumper.errors import DumpError
+from ir2tbe.cann.content import Tensor
 from ir2tbe.cann.names import name_part
 
 from ..convert import safe
 from ..options import SingleOp
 from ..single import Shown, write_elements
 from .pairs import Golden, Pair, all_pairs
+from .plain import axes, in_common
 from .rows import values_of
 from .scan import Folder, OpFile
 
@@ -39,7 +41,13 @@ def write_single(
     sources = pair.mine.label, pair.golden.label
     name = safe(f"{op.name.op_type}_{op.name.op_name}_{op.number}")
     needed = 128 + arrays[0].size * max(4, arrays[0].itemsize)
-    return write_elements(*arrays, x, sources, name, needed, asked, folder, first)
+    return write_elements(*arrays, x, sources, name, needed, asked, folder, first, _axes(pair))
+
+
+def _axes(pair: Pair) -> str:
+    """The names of the axes in which the two are compared, as NHWC; '' where nobody names them."""
+    mine, golden = pair.mine.tensor, pair.golden.tensor
+    return axes(mine, in_common(mine, golden) if isinstance(golden, Tensor) else pair.format)
 
 
 def _operator(mine: Folder, name: str) -> OpFile:
