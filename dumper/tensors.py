@@ -150,7 +150,8 @@ def tensor_of(
             steps = [step * bits.itemsize for step in stride]
             np.lib.stride_tricks.as_strided(memory[offset:], bits.shape, steps)[...] = bits
     flat = _with_dtype(memory, dtype).to(device, copy=True)
-    return flat.as_strided(bits.shape, stride, offset)
+    # Without `data` it were a view of a flat tensor, which npu cannot hold in some formats.
+    return flat.as_strided(bits.shape, stride, offset).data
 
 
 def _reach(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:

@@ -19,7 +19,7 @@ from compare.cli import cli
 from dumper import dumper
 from ir2tbe.cann import file as cann_file
 from ir2tbe.cann.folder import DumpFile, Missed, walk
-from ir2tbe.cann.formats import format_name
+from ir2tbe.cann.formats import CODES, format_name
 from ir2tbe.relayout import relayout
 
 PROGRAM = Path(__file__).resolve().parent.parent / "scripts" / "msaccucmp.py"
@@ -244,3 +244,27 @@ def _acl(folder: Path, name: str) -> str:
     path = folder / f"{name}.json"
     path.write_text(json.dumps({"dump": {**ACL, "dump_path": name}}))
     return str(path)
+
+
+@pytest.mark.parametrize(
+    ("make", "format"),
+    [
+        (lambda: torch.randn(4, 3, 2, 2, 2), "FRACTAL_Z_3D"),
+        (lambda: torch.randn(4, 2, 2, 2, 3).permute(0, 4, 1, 2, 3), "FRACTAL_Z_3D"),
+        (lambda: torch.randn(4, 3, 2, 2, 2), "NDC1HWC0"),
+        (lambda: torch.randn(4, 3, 2, 2), "FRACTAL_Z"),
+        (lambda: torch.randn(4, 3, 2, 2).contiguous(memory_format=torch.channels_last), "NC1HWC0"),
+        (lambda: torch.randn(4, 3), "FRACTAL_NZ"),
+    ],
+)
+def test_a_cast_to_a_tiled_format(folder: Path, make, format: str) -> None:
+    """What is replayed is no view of a flat tensor, which some formats cannot hold."""
+    code = CODES[format]
+    with npu_core.use("910A"), dumper(use_dump=True, dump_path="cast.h5"):
+        torch.ops.npu.npu_format_cast(make().half().npu(), code)
+    name = "npu::npu_format_cast"
+    done = run("cast.h5", "--device", "npu", "--acl", "acl.json", "-op", name)
+    assert "bit for bit" in done.stdout, done.output
+    (file,) = files(folder / "acl")
+    (output,) = cann_file.read(file.path).outputs
+    assert format_name(output.format) == format
