@@ -102,16 +102,21 @@ def read_config(path: str | os.PathLike[str]) -> AclConfig:
     return _judged(path, asked["dump"])
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are not there, for this user only. Raises OSError."""
+    for above in (*reversed(folder.parents), folder):
+        if not above.exists():
+            above.mkdir(mode=0o700, exist_ok=True)
+
+
 def make_folder(config: AclConfig) -> None:
-    """Make the folder that dumps go to, and those above it, for this user only.
+    """Make the folder that dumps go to.
 
     Raises DumpError where that is no folder, and where nothing can be written into it.
     """
     folder = config.dump_path
     try:
-        for above in (*reversed(folder.parents), folder):
-            if not above.exists():
-                above.mkdir(mode=0o700, exist_ok=True)
+        make_private(folder)
     except OSError as error:
         raise DumpError(
             f"the folder dump_path cannot be made ({error.strerror})",

@@ -89,6 +89,8 @@ def test_names_and_folders(acl: Acl) -> None:
     assert each.name.op_name == dump.op_name.replace("/", "_")
     assert dump.op_name.startswith("add_Tensor/")
     assert each.path.stat().st_mode & 0o777 == 0o600
+    made = [above for above in each.path.parents if above.is_relative_to(acl.root)]
+    assert len(made) == 5 and {above.stat().st_mode & 0o777 for above in made[:-1]} == {0o700}
 
 
 @pytest.mark.parametrize(("mode", "inputs", "outputs"), [

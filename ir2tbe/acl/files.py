@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from dumper.acl_config import AclConfig
+from dumper.acl_config import AclConfig, make_private
 from dumper.errors import DumpError
 from dumper.tensors import Unstorable
 from npu_core import options
@@ -188,7 +188,7 @@ def _at_the_end(tensor: torch.Tensor) -> bool:
 
 def _make(folder: Path) -> None:
     try:
-        folder.mkdir(0o700, parents=True, exist_ok=True)
+        make_private(folder)
     except OSError as error:
         reason = error.strerror or str(error)
         todo = "name a dump_path that can be written"
