@@ -7,7 +7,6 @@ against the row's greatest difference and golden's greatest magnitude: the json 
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import NamedTuple
 
 from .judging.tracked import C
@@ -37,15 +36,16 @@ def judged_again(row: Row, tolerance: Tolerance) -> Row:
         scale = max(tolerance.factor / C, sys.float_info.min)
         again = _within(verdict, verdict.actual, verdict.allowed * scale, verdict.margin / scale)
         reason = f"c = {tolerance.factor:g}: {verdict.reason}"
-        return replace(row, judged=replace(again, reason=reason))
+        return row._replace(judged=again._replace(reason=reason))
     actual = row.metrics.max_absolute
     allowed = (tolerance.atol or 0.0) + (tolerance.rtol or 0.0) * row.metrics.reach[1]
     margin = actual / allowed if allowed else float("inf")
     reason = f"{actual:.3g} apart, where {allowed:.3g} is allowed (given)"
     again = _within(verdict, actual, allowed, margin)
-    return replace(row, judged=replace(again, code="given_tolerance", reason=reason))
+    again = again._replace(code="given_tolerance", reason=reason)
+    return row._replace(judged=again)
 
 
 def _within(verdict: Verdict, actual: float, allowed: float, margin: float) -> Verdict:
     kind = Kind.ROUNDING if margin <= 1 else Kind.DIFFERS  # a NaN differs
-    return replace(verdict, kind=kind, allowed=allowed, actual=actual, margin=margin)
+    return verdict._replace(kind=kind, allowed=allowed, actual=actual, margin=margin)

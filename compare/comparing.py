@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -290,7 +290,7 @@ def _measure_scaled(mine: Tensor, golden: Tensor, known: Known) -> Measured:
     a, b = (tensor.read().astype(np.float64) for tensor in (mine, golden))
     measured = measure_arrays(a / known.scale.ratio, b, known.options)
     note = f"mine was divided by the ratio of the loss scales, {known.scale.ratio:g}"
-    metrics = replace(measured.metrics, ulp=None)
+    metrics = measured.metrics._replace(ulp=None)
     return measured._replace(metrics=metrics, reasons=(*measured.reasons, note))
 
 

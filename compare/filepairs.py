@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from dumper.errors import DumpError
@@ -115,7 +115,7 @@ def row_of(place: Place, names: tuple[str, str], sources: tuple[Source, Source])
     if None in sources:
         missing = sources.index(None)
         reason = f"No data match with {names[missing]} in {('my', 'golden')[missing]} dump data."
-        return replace(row, status=Status.UNPAIRED, reasons=(reason,))
+        return row._replace(status=Status.UNPAIRED, reasons=(reason,))
     try:
         a, b = (next(iter(tensors_in(s).values())) if isinstance(s, Path) else s
                 for s in sources)  # fmt: skip
@@ -123,7 +123,7 @@ def row_of(place: Place, names: tuple[str, str], sources: tuple[Source, Source])
     except DumpError as error:
         return _failed(row, error)
     except MemoryError:
-        return replace(row, reasons=(f"not enough memory to compare {names[0]}",))
+        return row._replace(reasons=(f"not enough memory to compare {names[0]}",))
 
 
 def _new_row(place: Place, paths: Sequence[str | None]) -> Row:
@@ -134,7 +134,7 @@ def _new_row(place: Place, paths: Sequence[str | None]) -> Row:
 
 
 def _failed(row: Row, error: DumpError) -> Row:
-    return replace(row, reasons=(f"{error.what}: {error.where}",))
+    return row._replace(reasons=(f"{error.what}: {error.where}",))
 
 
 def measured(row: Row, mine: FileTensor, golden: FileTensor, options: Options = ALL) -> Row:
@@ -152,11 +152,10 @@ def measured(row: Row, mine: FileTensor, golden: FileTensor, options: Options = 
             mine, golden = (filled, golden) if mine.bare else (mine, filled)
     reason = obstacle(mine, golden, (None, None))
     if reason:
-        return replace(row, reasons=(_of_files(reason),))
+        return row._replace(reasons=(_of_files(reason),))
     metrics, custom, failed = measure_arrays(mine.read(), golden.read(), options)
     notes = (*map(_of_files, notes_of(mine, golden, metrics)), *taken)
-    return replace(
-        row,
+    return row._replace(
         dtype=mine.dtype,
         shape=mine.shape,
         status=status_of(metrics, mine.dtype == golden.dtype),

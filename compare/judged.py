@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -215,7 +214,7 @@ _OTHER = {"mine": "golden", "golden": "mine"}
 def _turned(verdict: Verdict) -> Verdict:
     """A verdict in which the sides have each other's names."""
     reason = re.sub(r"\b(mine|golden)\b", lambda word: _OTHER[word[0]], verdict.reason)
-    return replace(verdict, reason=reason, culprit=_OTHER.get(verdict.culprit, verdict.culprit))
+    return verdict._replace(reason=reason, culprit=_OTHER.get(verdict.culprit, verdict.culprit))
 
 
 def _of_op(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -40,8 +39,7 @@ class Worst(NamedTuple):
     golden: bool | int | float | complex
 
 
-@dataclass(frozen=True, slots=True)
-class Metrics:
+class Metrics(NamedTuple):
     """The metrics of one pair of tensors; None where a metric is not defined.
 
     exact: share of the elements that are equal. mine, golden: (mean, population standard

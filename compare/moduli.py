@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -44,7 +43,7 @@ def compare_complex(
         for side, reach in zip((x, y), moduli.reach, strict=True)
     )
     if unlike.any():
-        return replace(moduli, **own, ulp=None, worst=_worst(x, y, int(unlike.argmax()), shape))
+        return moduli._replace(**own, ulp=None, worst=_worst(x, y, int(unlike.argmax()), shape))
     parts = compare_arrays(
         *(np.ascontiguousarray(side[keep]).view(part) for side in (x, y)), divergence=False
     )
@@ -56,8 +55,7 @@ def compare_complex(
     if index < 0 and own["exact"] < 1.0:  # a 0 opposite to a -0
         index = int(np.argmin(_equal(x, y)))
     worst = None if index < 0 else _worst(x, y, index, shape)
-    return replace(
-        moduli,
+    return moduli._replace(
         **own,
         cosine=parts.cosine,
         max_absolute=distances.greatest,

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import marshal
 import struct
-from collections.abc import Callable
-from dataclasses import fields
-from operator import attrgetter
 from typing import Any, BinaryIO
 
 from .judging.verdict import Kind, Verdict
@@ -22,15 +19,9 @@ _STATUS = {status.value: status for status in Status}
 _KIND = {kind.value: kind for kind in Kind}
 
 
-def _reader(kind: type) -> tuple[Callable[[Any], tuple], dict[str, int]]:
-    """What takes all fields of a dataclass, and where each of them is then."""
-    names = [each.name for each in fields(kind)]
-    return attrgetter(*names), {name: i for i, name in enumerate(names)}
-
-
-_row, _ROW = _reader(Row)
-_metrics, _METRICS = _reader(Metrics)
-_verdict, _VERDICT = _reader(Verdict)
+_ROW, _METRICS, _VERDICT = (
+    {name: i for i, name in enumerate(kind._fields)} for kind in (Row, Metrics, Verdict)
+)
 
 
 def write_rows(units: list[list[Row]], file: BinaryIO) -> None:
@@ -51,15 +42,15 @@ def read_rows(file: BinaryIO) -> list[list[Row]]:
 
 
 def _packed(row: Row) -> list[Any]:
-    found = list(_row(row))
+    found = list(row)
     found[_ROW["status"]] = row.status.value
     if row.metrics is not None:
-        numbers = found[_ROW["metrics"]] = list(_metrics(row.metrics))
+        numbers = found[_ROW["metrics"]] = list(row.metrics)
         for name in ("ulp", "worst"):
             if (value := numbers[_METRICS[name]]) is not None:
                 numbers[_METRICS[name]] = tuple(value)
     if row.judged is not None:
-        judged = found[_ROW["judged"]] = list(_verdict(row.judged))
+        judged = found[_ROW["judged"]] = list(row.judged)
         judged[_VERDICT["kind"]] = row.judged.kind.value
     return found
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from .judging.verdict import Kind, Verdict
 from .metrics import Metrics
@@ -24,6 +24,8 @@ class Status(Enum):
     UNINITIALISED = "uninitialised"
     DESCRIBED = "without data"
 
+    __hash__ = object.__hash__  # Enum's own is Python, and each row asks for it several times
+
 
 MEASURED = (Status.EQUAL, Status.ALIKE, Status.DIFFERS)
 """Of rows that have numbers."""
@@ -42,8 +44,7 @@ BY_STATUS = {
 """What a row comes to where there is no op to judge it by."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One row of the result. What there is nothing to say of is None.
 
     leaf: of an input that no recorded op made, the parameter's name, or '' of another; else None.
@@ -70,12 +71,8 @@ class Row:
     judged: Verdict | None = None
 
     def judged_as(self, verdict: Verdict) -> Row:
-        """The same row with a verdict; field by field, which dataclasses.replace takes long for."""
-        return Row(
-            self.index, self.op, self.side, self.record_path, self.my_path, self.golden_path,
-            self.dtype, self.shape, self.status, self.metrics, self.reasons, self.phase,
-            self.custom, self.leaf, self.match, self.low, verdict,
-        )  # fmt: skip
+        """The same row with a verdict."""
+        return Row(*self[:-1], verdict)
 
     @property
     def verdict(self) -> Verdict:

@@ -85,6 +85,10 @@ class Shown:
     golden_path: str | None = None
     metrics: Metrics | None = None
 
+    def as_dict(self) -> dict[str, Any]:
+        """All of it by name."""
+        return {**asdict(self), "metrics": self.metrics and self.metrics._asdict()}
+
 
 @dataclass
 class Case:
@@ -108,7 +112,7 @@ class Case:
                 {"side": side, "name": name, "value": _plain(value)}
                 for side, name, value in self.arguments
             ],
-            "tensors": [_plain(asdict(shown)) for shown in self.tensors],
+            "tensors": [_plain(shown.as_dict()) for shown in self.tensors],
         }
 
 

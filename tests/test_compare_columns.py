@@ -1,7 +1,6 @@
 """The columns: which and in what order, numbers that keep their digits, cells that nothing runs."""
 
 import csv
-import dataclasses
 import math
 
 import pytest
@@ -49,7 +48,7 @@ def row(metrics=METRICS, **changes):
     found = Row(
         1, "relu", "output", "/relu/1", path, path, "float32", (2, 3), status, metrics
     )  # fmt: skip
-    return dataclasses.replace(found, **changes)
+    return found._replace(**changes)
 
 
 def table(found, columns=ALL, place=NOWHERE):
@@ -194,7 +193,7 @@ def test_a_custom_algorithms_text_stands_in_its_column():
     ],
 )
 def test_overflow(dtype, reach, cell):
-    metrics = dataclasses.replace(METRICS, reach=(reach, 0.0), nan=(1, 0, 0))
+    metrics = METRICS._replace(reach=(reach, 0.0), nan=(1, 0, 0))
     columns = select("1", (), overflow=True)
     assert list(columns.names[5:8]) == ["Shape", "OverFlow", "MaxAbsoluteError"]
     assert table(row(metrics, dtype=dtype), columns)["OverFlow"] == cell
@@ -203,8 +202,7 @@ def test_overflow(dtype, reach, cell):
 
 
 def test_what_is_measured_beyond_the_ten():
-    metrics = dataclasses.replace(
-        METRICS,
+    metrics = METRICS._replace(
         ulp=Ulp(2**63 + 1, 1e-9, 1e-12),
         worst=Worst((0, 3), 1.5, -2.0),
         nan=(1, 2, 3),
@@ -292,7 +290,7 @@ def test_a_share_is_one_only_when_it_is(value, text):
 )
 def test_means_and_deviations_keep_their_digits(value, text):
     pair = (value, 0.5)
-    found = table(row(dataclasses.replace(METRICS, mine=pair, golden=pair)))
+    found = table(row(METRICS._replace(mine=pair, golden=pair)))
     assert found["StandardDeviation"] == f"({text};0.500),({text};0.500)"
 
 
@@ -320,6 +318,6 @@ def test_a_shape_of_texts_is_inert():
 
 @given(st.floats(), st.sampled_from(["float32", "float64"]))
 def test_numbers_are_plain_cells(value, dtype):
-    found = Columns().line(row(dataclasses.replace(METRICS, worst=Worst((), value, value))))
+    found = Columns().line(row(METRICS._replace(worst=Worst((), value, value))))
     assert found.count(element(value, dtype)) >= 2 or dtype == "float64"
     assert found.endswith("\r\n") and found.isascii()

@@ -2,7 +2,6 @@
 
 import csv
 import shutil
-from dataclasses import replace
 
 import h5py
 import ml_dtypes
@@ -43,8 +42,8 @@ def one_row(mine, golden):
 def test_a_cosine_up_to_the_originals_limit_is_low(tmp_path, cosine, low):
     files = [dump(tmp_path / n, {"a/1/output/x": np.ones(2, "f4")}) for n in ("m.h5", "g.h5")]
     row = one_row(*files)
-    assert is_low(replace(row, metrics=replace(row.metrics, cosine=cosine))) is low
-    assert is_low(replace(row, metrics=None))
+    assert is_low(row._replace(metrics=row.metrics._replace(cosine=cosine))) is low
+    assert is_low(row._replace(metrics=None))
 
 
 UP, DOWN = np.float32([[1, 2], [3, 4]]), np.float32([[4, -3], [2, -1]])

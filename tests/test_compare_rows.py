@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -111,7 +110,7 @@ def test_a_row_says_what_it_comes_to():
     ],
 )
 def test_a_row_that_no_op_judged_has_the_verdict_of_its_status(status, kind, code):
-    found = replace(ROW, status=status, metrics=PLAIN if status in MEASURED else None, judged=None)
+    found = ROW._replace(status=status, metrics=PLAIN if status in MEASURED else None, judged=None)
     line = json.loads(line_of(1, found, NOWHERE))
     assert (line["verdict"]["kind"], line["verdict"]["code"]) == (kind, code)
     assert row_of(line).row.judged is None

@@ -1,6 +1,5 @@
 """The summary of streamed rows: counts by verdict, the first difference, the worst ten."""
 
-import dataclasses
 import json
 import math
 
@@ -160,8 +159,8 @@ def test_the_worst_rows():
 
 
 def test_the_gravest_verdict_is_the_worst_row_then_the_largest_margin():
-    verdicts = [GIVEN, ROUNDED, WRONG, dataclasses.replace(WRONG, margin=math.inf), UNTOLD,
-                SATURATED, dataclasses.replace(WRONG, margin=math.nan)]  # fmt: skip
+    verdicts = [GIVEN, ROUNDED, WRONG, WRONG._replace(margin=math.inf), UNTOLD,
+                SATURATED, WRONG._replace(margin=math.nan)]  # fmt: skip
     rows = [
         row(i, "output", DIFFERS, red=float(10 - i), judged=verdict)
         for i, verdict in enumerate(verdicts)
@@ -172,8 +171,7 @@ def test_the_gravest_verdict_is_the_worst_row_then_the_largest_margin():
 def test_of_equally_bad_rows_the_earlier_are_kept():
     rows = [row(i, "output", DIFFERS, 0.5, 1.0) for i in range(3 * WORST)]
     rows = [
-        dataclasses.replace(each, metrics=dataclasses.replace(each.metrics, mean_absolute=i))
-        for i, each in enumerate(rows)
+        each._replace(metrics=each.metrics._replace(mean_absolute=i)) for i, each in enumerate(rows)
     ]
     assert [each.index for each in summary(*rows).worst] == list(range(WORST))
 
@@ -198,10 +196,10 @@ SAME = {"mean_absolute": math.nan, "cosine": None, "worst": Worst((0,), 1.0, 2.0
 def test_a_value_reached_through_links_is_one_row_of_the_worst(change, is_another):
     """By its numbers, since a result that is read again knows no links."""
     first = row(1, "output", DIFFERS, red=2.0)
-    numbers = dataclasses.replace(first.metrics, **SAME)
-    first = dataclasses.replace(first, metrics=numbers)
-    numbers = dataclasses.replace(numbers, **change)
-    again = dataclasses.replace(row(2, "input", DIFFERS), metrics=numbers)
+    numbers = first.metrics._replace(**SAME)
+    first = first._replace(metrics=numbers)
+    numbers = numbers._replace(**change)
+    again = row(2, "input", DIFFERS)._replace(metrics=numbers)
     found = summary(first, again, row(3, "output", DIFFERS, red=1.0))
     assert [each.index for each in found.worst] == ([1, 2, 3] if is_another else [1, 3])
     assert found.again == (not is_another)
@@ -215,9 +213,7 @@ def test_a_value_reached_through_links_is_one_row_of_the_worst(change, is_anothe
 def numbered(number, red, mark):
     """A row of these numbers: `mark` parts rows that are equally bad."""
     found = row(number, "output", DIFFERS, red)
-    return dataclasses.replace(
-        found, metrics=dataclasses.replace(found.metrics, mean_absolute=mark)
-    )
+    return found._replace(metrics=found.metrics._replace(mean_absolute=mark))
 
 
 @given(st.lists(st.tuples(st.sampled_from([0.5, 1.0, math.inf]), st.integers(0, 9)), max_size=80))
@@ -238,7 +234,7 @@ def test_as_json():
         (row(2, "input", UNPAIRED), NOWHERE),
         (row(2, "output", DIFFERS, red=1.5, judged=WRONG, phase="forward"),
          Place("torch.relu.0", "net", "x.py:3")),
-        (row(3, "output", DIFFERS, red=9.0, judged=dataclasses.replace(ROUNDED, by_default=True)),
+        (row(3, "output", DIFFERS, red=9.0, judged=ROUNDED._replace(by_default=True)),
          NOWHERE),
     ):  # fmt: skip
         found.add(each, place)

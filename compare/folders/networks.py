@@ -7,7 +7,6 @@ AMCT's json says which op of that network each output was. There is one file an 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,5 +92,5 @@ def _row(number: int, planned: _Planned) -> Row:
     row = row_of(Place(number, planned.op, "output"), planned.names, planned.sources)
     if planned.code:
         verdict = Verdict(Kind.CANNOT_TELL, planned.code, planned.reason)
-        row = replace(row, reasons=(planned.reason,)).judged_as(verdict)
+        row = row._replace(reasons=(planned.reason,)).judged_as(verdict)
     return row

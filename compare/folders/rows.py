@@ -3,7 +3,6 @@ exception."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from dumper.errors import DumpError
@@ -38,23 +37,23 @@ def row_of(pair: Pair, options: Options) -> FolderRow:
         mine, golden, note = values_of(pair)
         row = measured(row, mine, golden, options)
     except DumpError as error:
-        return FolderRow(replace(row, reasons=(f"{error.what}: {error.where}",)), pair)
+        return FolderRow(row._replace(reasons=(f"{error.what}: {error.where}",)), pair)
     except MemoryError:
         reason = f"not enough memory to compare {pair.mine.label}"
-        return FolderRow(replace(row, reasons=(reason,)), pair)
+        return FolderRow(row._replace(reasons=(reason,)), pair)
     if row.status is Status.EQUAL and pair.mine.dtype != pair.golden.dtype:
-        row = replace(row, status=Status.ALIKE)
+        row = row._replace(status=Status.ALIKE)
     kind = pair.mine.tensor.kind
     odd = "" if kind.numeric else f"what {kind.name} holds is compared as integers"
-    return FolderRow(replace(row, reasons=(*row.reasons, *filter(None, (note, odd)))), pair)
+    return FolderRow(row._replace(reasons=(*row.reasons, *filter(None, (note, odd)))), pair)
 
 
 def _without_values(row: Row, pair: Pair) -> Row:
-    row = replace(row, reasons=(pair.reason,))
+    row = row._replace(reasons=(pair.reason,))
     if pair.code == UNINITIALISED:
-        return replace(row, status=Status.UNINITIALISED)
+        return row._replace(status=Status.UNINITIALISED)
     if not pair.damaged and None in (pair.mine, pair.golden):
-        row = replace(row, status=Status.UNPAIRED)
+        row = row._replace(status=Status.UNPAIRED)
     if pair.code:
         row = row.judged_as(Verdict(Kind.CANNOT_TELL, pair.code, pair.reason))
     return row

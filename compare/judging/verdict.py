@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import Enum
+from typing import NamedTuple
 
 
 class Kind(Enum):
@@ -18,9 +18,10 @@ class Kind(Enum):
     NOT_COMPARABLE = "not_comparable"
     CANNOT_TELL = "cannot_tell"
 
+    __hash__ = object.__hash__  # Enum's own is Python, and each row asks for it several times
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+
+class Verdict(NamedTuple):
     """One row's verdict.
 
     code: a stable word for the reason; docs/tolerance.md lists them. reason: the same in English,
@@ -44,4 +45,4 @@ class Verdict:
 
     def marked(self, **marks: bool) -> Verdict:
         """The same with other marks."""
-        return replace(self, **marks)
+        return self._replace(**marks)

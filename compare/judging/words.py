@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -162,7 +161,7 @@ def weakly(found: Found) -> Verdict:
 
 def beyond(found: Found, otherwise: Verdict) -> Verdict:
     """Without inputs, and not that close."""
-    return replace(_numbers(otherwise, found), weak=True)
+    return _numbers(otherwise, found).marked(weak=True)
 
 
 def of(found: Found, op: OpClass, row: Row, calls: tuple[Call, Call], equal: bool) -> Verdict:
@@ -229,7 +228,7 @@ def _too_far(found: Found, op: OpClass, calls: tuple[Call, Call], equal: bool, w
 
 
 def _numbers(verdict: Verdict, found: Found) -> Verdict:
-    return replace(verdict, allowed=found.allowed, actual=found.actual, margin=_finite(found.left))
+    return verdict._replace(allowed=found.allowed, actual=found.actual, margin=_finite(found.left))
 
 
 def _finite(value: float) -> float:
