@@ -131,7 +131,7 @@ def original_options(command: Callable[..., int]) -> Callable[..., int]:
         *, filtered: str, version: str, span: str | None, chosen: str | None, **values: object
     ) -> int:  # fmt: skip
         own = {name: values.pop(name) for name in _HOW}
-        files = {name: values.pop(name) or None for name in _RULES}
+        files = {name: values.pop(name) or None for name in _RULES}  # the original's default is ''
         single = _single(**{name: values.pop(name) for name in _SINGLE})
         asked = Asked(
             filtered=filtered == "1", single=single, positions=positions_of(span, chosen), **own,

@@ -47,7 +47,7 @@ def test_an_input_that_no_operator_made_wrong(tmp_path):
 def test_all_is_equal_or_has_no_partner(tmp_path):
     assert run(*nets(tmp_path, ((X, X), (X, X + 1)))).exit_code == 0
     assert lines(tmp_path) == [
-        "Global Consistency", "NA", "All 4 compared tensors are equal to golden."
+        "Global Consistency", "NA", "Nothing that was compared differs: 4 tensors."
     ]  # fmt: skip
     put(tmp_path / "m", 7, "Add", "more", [X], [X])
     assert run(*nets(tmp_path, (), ())).exit_code == 1
@@ -80,7 +80,7 @@ def test_outputs_alone(tmp_path):
     run(mine, tmp_path / "npy", out, "-advisor")
     kind, index, text = lines(tmp_path)
     assert (kind, index) == ("Global Consistency", "2")
-    assert text.startswith("No operator parts from equal inputs. The first row with a finding is b")
+    assert text.startswith("No operator is seen to part from equal inputs. The first row with a f")
 
 
 def test_what_cannot_be_written_costs_nothing_else(tmp_path):

@@ -111,7 +111,7 @@ def test_a_thread_that_left_no_file(tmp_path, side):
     next(path for path in (tmp_path / side).iterdir() if path.name.endswith(".4.331.1.0")).unlink()
     done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out")
     first, *rest = rows(done)
-    assert "1 of its 2 threads left a file" in first["CompareFailReason"]
+    assert "of its 2 threads these left a file: 0" in first["CompareFailReason"]
     assert [row["Verdict"] for row in rest] == ["same", "same"] and done.exit_code == 1
 
 

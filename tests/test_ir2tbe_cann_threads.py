@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from dumper.errors import DumpError
 from ir2tbe.cann.content import Dump
+from ir2tbe.cann.joining import joined
 from ir2tbe.cann.names import parse
-from ir2tbe.cann.threads import joined, of_thread, split_of, thread_of, whole_name
+from ir2tbe.cann.threads import of_thread, split_of, thread_of, whole_name
 
 X = np.arange(60, dtype="f4").reshape(4, 5, 3)
 
@@ -134,8 +135,8 @@ HALVES = [[(0, 2), (0, 5), (0, 3)], [(2, 4), (0, 5), (0, 3)]]
 @pytest.mark.parametrize(
     ("files", "threads", "words"),
     [
-        (lambda a, b: [a], [0], "1 of its 2 threads left a file"),
-        (lambda a, b: [a, b], [0, 2], "2 of its 2 threads left a file"),
+        (lambda a, b: [a], [0], "of its 2 threads these left a file: 0\n"),
+        (lambda a, b: [a, b], [0, 2], "these left a file: 0, 2\n"),
         (lambda a, b: [replace(a, attributes=()), b], [0, 1], "do not say how it was split"),
         (lambda a, b: [a, replace(b, outputs=())], [0, 1], "differ in how many outputs"),
     ],

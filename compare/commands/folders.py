@@ -17,6 +17,7 @@ from ..program import TROUBLE, complain, no_records, opening, ready_loops, say
 
 if TYPE_CHECKING:
     from ..folders.pairs import Golden
+    from ..folders.rules import Rules
     from ..folders.scan import Folder
 
 _F, _Q, _CF = (
@@ -107,7 +108,7 @@ def compare_folders(
     if asked.advisor:
         unread = sum(len(folder.errors) for folder in folders)
         try:
-            give_advice(advice(advisor, found, unread), Path(out))
+            give_advice(advice(advisor, found, unread, asked.first), Path(out))
         except DumpError as error:
             complain(str(error))
             trouble = True
@@ -134,7 +135,6 @@ def _refuse(asked: Asked, algorithm: str) -> None:
 @contextlib.contextmanager
 def _golden(mine: Folder, path: str, asked: Asked) -> Iterator[tuple[Golden, list[Folder]]]:
     """What is taken as right, and the folders of CANN dumps that there are. Raises DumpError."""
-    from ..folders.fusion import load
     from ..folders.scan import folder_of, no_npy_of_ops
 
     if os.path.isdir(path):
@@ -151,7 +151,7 @@ def _golden(mine: Folder, path: str, asked: Asked) -> Iterator[tuple[Golden, lis
         _no_rules({_CF: asked.unfused}, "a folder of npy files", "golden is no compiled network")
         rules = None
         for file in filter(None, (asked.rules, asked.quantized)):
-            rules = rules.before(load(Path(file))) if rules else load(Path(file))
+            rules = rules.before(_rules(file)) if rules else _rules(file, mine)
         originals = Originals(mine.ops, npy_files(Path(path)), rules)
         if not originals.count:
             raise no_npy_of_ops(Path(path))
@@ -173,7 +173,6 @@ def _golden(mine: Folder, path: str, asked: Asked) -> Iterator[tuple[Golden, lis
 def _of_cann(mine: Folder, golden: Folder, asked: Asked) -> Golden:
     """A second folder of CANN dumps, of the same network, or of how it was before fusion."""
     from ..folders.compiled import Compiled
-    from ..folders.fusion import load
     from ..folders.pairs import Dumps
 
     kind = "a folder of CANN dumps"
@@ -188,7 +187,22 @@ def _of_cann(mine: Folder, golden: Folder, asked: Asked) -> Golden:
             f"give both, -f of mine and -cf of golden, or leave out {given.partition('/')[0]}: "
             "operators pair by type and name then",
         )
-    return Compiled(mine, golden, load(Path(asked.rules)), load(Path(asked.unfused)))
+    rules = _rules(asked.rules, mine), _rules(asked.unfused, golden)
+    return Compiled(mine, golden, *rules)
+
+
+def _rules(file: str, folder: Folder | None = None) -> Rules:
+    """The rules of a network. folder: its dumps. What makes them doubtful is said."""
+    from ..folders.fusion import load
+    from ..folders.origins import file_name
+
+    rules = load(Path(file))
+    if rules.twice:
+        count, name = len(rules.twice), printable(rules.twice[0])
+        note(f"{file} lists {count} ops again and otherwise, first {name}; the first one counts")
+    if folder and not any(file_name(op.name.op_name) in rules for op in folder.ops):
+        note(f"{file} has none of the operators in {folder.root}")
+    return rules
 
 
 def _no_rules(given: dict[str, str | None], golden: str, why: str) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from ..advisor import CONSISTENCY, INPUT, NOTHING, Advice, Advisor, said
 from ..row import Status
+from ..terminal import counted
 from .report import Parting
 
 
-def advice(advisor: Advisor, found: Parting, unread: int) -> Advice:
-    """What to look at first. advisor: has taken the same rows. unread: folders and files that could
-    not be looked at."""
-    gap = f" {unread} parts of the folders could not be read." if unread else ""
+def advice(advisor: Advisor, found: Parting, unread: int, first: int) -> Advice:
+    """What to look at first. advisor: has taken the same rows. unread: folders that could not be
+    looked at. first: elements of each tensor that were compared, 0 for all."""
+    gap = f" {counted(unread, 'folder')} could not be read." if unread else ""
     summary, odd = found.summary, found.odd and found.odd.row
     at_once = advisor.at_once(summary, odd, gap)
     if at_once is not None:
@@ -24,7 +25,9 @@ def advice(advisor: Advisor, found: Parting, unread: int) -> Advice:
     if most is not None and found.most is not found.own:
         rest = f" What adds most to what it was given is {said(most)}.{rest}"
     if odd is not None and odd.status is Status.DIFFERS and found.odd.pair.where == "input":
-        text = f"This input is not as in golden, and no operator before it is off: {said(odd)}."
+        text = (
+            f"This input is not as in golden, and nothing compared before it is off: {said(odd)}."
+        )
         if found.own is not None:
             text += f" From equal inputs parts first {said(found.own.row)}."
         return Advice(INPUT, str(odd.index), text + rest)
@@ -35,9 +38,11 @@ def advice(advisor: Advisor, found: Parting, unread: int) -> Advice:
             text += f" Before it, another row is not as in golden: {said(odd)}."
         return Advice(CONSISTENCY, str(own.index), text + rest)
     if odd is not None:
-        text = f"No operator parts from equal inputs. The first row with a finding is {said(odd)}."
+        text = "No operator is seen to part from equal inputs. "
+        text += f"The first row with a finding is {said(odd)}."
         return Advice(CONSISTENCY, str(odd.index), text + rest)
-    text = f"All {summary.compared} compared tensors are equal to golden."
+    part = f", as far as the first {first} elements of each go" * (first > 0)
+    text = f"Nothing that was compared differs{part}: {counted(summary.compared, 'tensor')}."
     if summary.nothing_wrong:
         return Advice(CONSISTENCY, NOTHING, text + gap)
     return Advice(CONSISTENCY, NOTHING, f"{text} Others have no partner: see the csv.{gap}")

@@ -15,10 +15,10 @@ from dumper.errors import DumpError
 from ..filepairs import Place, Source, natural, row_of, some_npy_files
 from ..judging.verdict import Kind, Verdict
 from ..row import Row
-from .fusion import Original, Rules
 from .originals import QUANTIZED, named
 from .origins import Key, Origins, key_of
 from .pairs import unmatched
+from .rules import Original, Rules
 from .scan import no_npy_of_ops
 
 
@@ -44,7 +44,7 @@ def rows_of_networks(mine: Path, golden: Path, rules: Rules) -> tuple[int, Itera
     for root, found in ((mine, of_mine), (golden, of_golden)):
         if not found:
             raise no_npy_of_ops(root)
-    origins = Origins(rules, of_golden.__contains__)
+    origins = Origins((), rules, of_golden.__contains__)
     planned, used = [], set()
     for (op, index), paths in sorted(of_mine.items(), key=_by_name):
         claimed = rules.output(op, index) if op in rules else Original(op, index)
@@ -54,7 +54,7 @@ def rows_of_networks(mine: Path, golden: Path, rules: Rules) -> tuple[int, Itera
             if rules.is_quantized(op, "output", index):
                 reason, code = QUANTIZED, "quantized"
             elif claimed is None:
-                reason, code = origins.why_not(op, "output", label)
+                reason, code = origins.why_not(op, "output", index, label)
             else:
                 label = f"{claimed.name}:output:{claimed.index}"
                 other = dict(enumerate(of_golden.get(key_of(claimed), ()))).get(run)

@@ -11,19 +11,22 @@ an op's: the dumps themselves say more, the format and the shape from before pad
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from dumper.dtypes import BY_NAME
 from dumper.errors import DumpError
 from ir2tbe.cann.content import Dump
 from ir2tbe.cann.names import name_part, parse
 
 from ..files import tensors_in
-from .fusion import Original, Rules
-from .origins import Key, Origins, key_of, runs_of
+from .origins import Claim, Key, Origins, key_of
 from .pairs import Pair, Side, name_of, sides, unmatched
+from .rules import Rules
+from .runs import Runs
 from .scan import OpFile
 
 _NAMES = tuple(
@@ -72,7 +75,7 @@ class Originals:
 
     def __init__(
         self,
-        ops: Iterable[OpFile],
+        ops: Sequence[OpFile],
         files: Mapping[str, Path | DumpError],
         rules: Rules | None,
     ) -> None:
@@ -89,38 +92,51 @@ class Originals:
                 "compare the folders of CANN dumps themselves: -g is the one that was converted",
             )
         self.count = sum(map(len, self._named.values()))
-        self._origins = Origins(rules, self._named.__contains__)
-        self._runs = runs_of(ops)
+        self._origins = Origins(ops, rules, self._named.__contains__)
+        runs = ((key, os.path.dirname(path), path)
+                for key, paths in self._named.items() for path in paths)  # fmt: skip
+        self._runs = Runs(runs, self._origins.own.places)
         self._used: set[str] = set()
+
+    def partner(self, op: OpFile) -> Side | None:
+        """As `pairs.Golden` says."""
 
     def pairs(self, op: OpFile, dump: Dump) -> Iterator[Pair]:
         """As `pairs.Golden` says."""
-        run, name = self._runs[op.number], name_of(op, dump)
+        name = name_of(op, dump)
         for where, index, side in sides(op, dump):
             pair = Pair(op.number, op.name.op_type, where, side, None)
-            if self._rules is not None and self._rules.is_quantized(name, where, index):
-                yield replace(pair, reason=QUANTIZED, code="quantized")
-                continue
-            asked = self._origins.of(name, where, index, side.tensor)
-            if asked is None:
-                reason, code = self._origins.why_not(name, where, side.label)
+            quantized = self._rules is not None and self._rules.is_quantized(
+                name, where, index, len(dump.inputs)
+            )
+            claim = self._origins.of(op, dump, where, index, side.tensor)
+            if claim is None:
+                why = self._origins.why_not(name, where, index, side.label)
+                reason, code = (QUANTIZED, "quantized") if quantized else why
                 yield replace(pair, reason=reason, code=code)
                 continue
-            path = self._found(asked.original, run)
-            label = f"{asked.original.name}:output:{asked.original.index}"
-            if path is None:
-                yield replace(pair, reason=unmatched(label, True))
-                continue
-            self._used.add(path)
-            golden = Side(asked.original.name, label, path)
-            try:
-                (tensor,) = tensors_in(self._files[path]).values()
-            except DumpError as error:
-                yield replace(pair, golden=golden, reason=f"{error.what}: {error.where}",
-                              damaged=True, by=asked.by)  # fmt: skip
-                continue
-            yield replace(pair, golden=replace(golden, tensor=tensor), by=asked.by,
-                          format=asked.original.format)  # fmt: skip
+            key = key_of(claim.original)
+            path, unknown = self._origins.pick(self._runs, key, op, claim.run)
+            found = self._paired(pair, claim, path)
+            if unknown:
+                found = replace(pair, reason=unknown, code="unnamed")
+            if quantized and not _are_integers(found):
+                found = replace(found, reason=QUANTIZED, code="quantized", damaged=False)
+            yield found
+
+    def _paired(self, pair: Pair, claim: Claim, path: str | None) -> Pair:
+        label = f"{claim.original.name}:output:{claim.original.index}"
+        if path is None:
+            return replace(pair, reason=unmatched(label, True))
+        self._used.add(path)
+        golden = Side(claim.original.name, label, path)
+        try:
+            (tensor,) = tensors_in(self._files[path]).values()
+        except DumpError as error:
+            reason = f"{error.what}: {error.where}"
+            return replace(pair, golden=golden, reason=reason, damaged=True, by=claim.by)
+        return replace(pair, golden=replace(golden, tensor=tensor), by=claim.by,
+                       format=claim.original.format)  # fmt: skip
 
     def left(self, index: int) -> Iterator[Pair]:
         """As `pairs.Golden` says."""
@@ -144,6 +160,10 @@ class Originals:
                 side = Side(op, label, path)
                 yield Pair(index, None, "output", None, side, reason, code=code)
 
-    def _found(self, original: Original, run: int) -> str | None:
-        paths = self._named.get(key_of(original), ())
-        return paths[run] if run < len(paths) else None
+
+def _are_integers(pair: Pair) -> bool:
+    """Whether both sides hold integers, as those of one quantized network do."""
+    if pair.golden is None or pair.golden.tensor is None:
+        return False
+    kind, other = pair.mine.tensor.kind.plain.kind, BY_NAME.get(pair.golden.tensor.dtype)
+    return kind in "iu" and other is not None and other.bits.kind in "iu"

@@ -55,7 +55,7 @@ class Pair:
 
     index: number of my operator, one past the last for what only golden has. where: "input",
     "output", or None of a whole operator. reason: why the two are not compared, '' where they are.
-    code: where that is nobody's fault, a word for why. damaged: a file could not be read.
+    code: where that is nobody's fault, a word for why. damaged: its values could not be read.
     by: by what they belong together. format: of my tensor once it is plain, where rules say so.
     """
 
@@ -82,6 +82,10 @@ class Golden(Protocol):
     def pairs(self, op: OpFile, dump: Dump) -> Iterator[Pair]:
         """The tensors of one operator, inputs first, and what only golden has of it."""
 
+    def partner(self, op: OpFile) -> Side | None:
+        """The whole operator that one of mine belongs to, whose file cannot be read; None where
+        that is not known by its name."""
+
     def left(self, index: int) -> Iterator[Pair]:
         """What no operator asked for, once all had their turn. index: for its rows."""
 
@@ -96,8 +100,8 @@ def all_pairs(mine: Folder, golden: Golden, numbers: Iterable[int], rest: bool) 
         try:
             dump = op.read()
         except DumpError as error:
-            reason = f"{error.what}: {error.where}"
-            yield Pair(number, op.name.op_type, None, whole_of(op), None, reason, damaged=True)
+            reason, other = f"{error.what}: {error.where}", golden.partner(op)
+            yield Pair(number, op.name.op_type, None, whole_of(op), other, reason, damaged=True)
             continue
         pairs = golden.pairs(op, dump)
         empty = "its file has neither an input nor an output"
@@ -144,6 +148,11 @@ class Dumps:
     def __init__(self, mine: Folder, golden: Folder) -> None:
         self.count = len(golden.ops)
         self._partners, self._left = partners(mine.ops, golden.ops)
+
+    def partner(self, op: OpFile) -> Side | None:
+        """As `Golden` says."""
+        found = self._partners.get(op.number)
+        return found and whole_of(found[0])
 
     def pairs(self, op: OpFile, dump: Dump) -> Iterator[Pair]:
         """As `Golden` says."""

@@ -56,6 +56,10 @@ _PHRASES = {
         "{count} quantized, which golden has not",
         "{count} 个为量化值，标杆中没有",
     ),
+    "code repeated": (
+        "{count} that golden has of what was compared",
+        "{count} 个是标杆中已比对张量的另一份",
+    ),
     "code fused": ("{count} inside fused operators", "{count} 个在融合算子内部"),
     "code intermediate": (
         "{count} between two operators of one record",
@@ -121,6 +125,10 @@ _PHRASES = {
     "first row": (
         "no output differs, but {tensor} of {op} is not as in golden: {what}",
         "没有不同的输出，但 {op} 的 {tensor} 与标杆不同：{what}",
+    ),
+    "first unread": (
+        "no output that was compared differs, but {tensor} of {op} could not be compared: {what}",
+        "已比对的输出没有不同，但 {op} 的 {tensor} 无法比对：{what}",
     ),
     "operator": ("{type} {name}, Index {index}", "{type} {name}，Index {index}"),
     "distance": (

@@ -2,7 +2,8 @@
 
 From an op that quantizes to one that dequantizes a network computes with such values, also where it
 casts them in between. The original network has none of them. Which op does what is told by its
-type, or by what AMCT puts into the names of ops that it inserts, and by the dtype it makes.
+type, or by what AMCT puts into the names of ops that it inserts, and by the dtype it makes, where
+one is said.
 """
 
 from __future__ import annotations
@@ -12,55 +13,81 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .fusion import Op
+    from .rules import Op
 
 _QUANTIZES = re.compile(
-    r"_quant_layer|/AscendQuant|/AscendWeightQuant|\.quant|\.weight_quant"  # Caffe, TF, ONNX
+    r"(?:_quant_layer|/AscendQuant|/AscendWeightQuant|\.quant|\.weight_quant)(?![A-Za-z])"
 )
 _DEQUANTIZES = re.compile(
-    r"_dequant_layer|_anti_quant_layer|/AscendDequant|/AntiQuant|\.dequant|\.anti_quant"
+    r"(?:_dequant_layer|_anti_quant_layer|/AscendDequant|/AntiQuant|\.dequant|\.anti_quant)"
+    r"(?![A-Za-z])"
 )
+"""Of Caffe, TensorFlow and ONNX."""
+
 _QUANT_TYPES = ("AscendQuant", "AscendWeightQuant")
 _DEQUANT_TYPES = ("AscendDequant", "AscendAntiQuant")
+_WITHOUT_VALUES = ("Shape", "ShapeN", "Size", "Rank")
 _INTEGERS, _FLOATS = ("DT_INT", "DT_UINT"), ("DT_FLOAT", "DT_BF16")
 
 
 def quantized(ops: Iterable[Op]) -> frozenset[tuple[str, int]]:
     """The outputs, as (op, which), that hold quantized values."""
-    ops = list(ops)
-    takers: dict[tuple[str, int], list[Op]] = {}
-    for op in ops:
-        for made in op.inputs:
-            takers.setdefault(made, []).append(op)
+    by_name = {op.name: op for op in ops}
+    takers: dict[tuple[str, int], list[str]] = {}
+    for op in by_name.values():
+        for made in dict.fromkeys(op.inputs):
+            takers.setdefault(made, []).append(op.name)
     found: set[tuple[str, int]] = set()
-    waiting = [(op.name, i) for op in ops for i in _outputs(op) if _quantizes(op, i)]
+    reached: set[str] = set()
+    waiting: list[tuple[str, int]] = []
+    for op in by_name.values():
+        quant, dequant = _says(op, _QUANT_TYPES, _QUANTIZES), _undoes(op)
+        waiting += [
+            (op.name, i)
+            for i in range(op.count)
+            if quant and (_dtype(op, i).startswith(_INTEGERS) or not (dequant or _dtype(op, i)))
+        ]
+        if dequant and any(_is_plain(op, i) for i in range(op.count)):
+            # What it is given is quantized, whoever has done that.
+            waiting += [made for made in op.inputs if _is_integer(by_name, made)]
     while waiting:
         output = waiting.pop()
         if output in found:
             continue
         found.add(output)
-        for op in takers.get(output, ()):
-            waiting += [(op.name, i) for i in _outputs(op) if not _dequantizes(op, i)]
+        for name in takers.get(output, ()):
+            if name in reached:
+                continue
+            reached.add(name)
+            op = by_name[name]
+            if op.kind not in _WITHOUT_VALUES:
+                dequant = _undoes(op)
+                waiting += [
+                    (name, i) for i in range(op.count) if not (dequant and _is_plain(op, i))
+                ]
     return frozenset(found)
 
 
-def _outputs(op: Op) -> range:
-    return range(max(1, len(op.dtypes)))
+def _undoes(op: Op) -> bool:
+    return _says(op, _DEQUANT_TYPES, _DEQUANTIZES)
 
 
-def _quantizes(op: Op, index: int) -> bool:
-    known = op.kind in _QUANT_TYPES or _says(op, _QUANTIZES)
-    return known and _dtype(op, index).startswith(_INTEGERS)
-
-
-def _dequantizes(op: Op, index: int) -> bool:
-    known = op.kind in _DEQUANT_TYPES or _says(op, _DEQUANTIZES)
-    return known and _dtype(op, index).startswith((*_FLOATS, "?"))
-
-
-def _says(op: Op, pattern: re.Pattern[str]) -> bool:
+def _says(op: Op, types: tuple[str, ...], pattern: re.Pattern[str]) -> bool:
+    if op.kind in types:
+        return True
     return any(pattern.search(name) for name in (op.name, *(op.fused or ())))
 
 
+def _is_plain(op: Op, index: int) -> bool:
+    """Whether an output of a dequantizing op holds plain numbers."""
+    return _dtype(op, index).startswith(_FLOATS) or not _dtype(op, index)
+
+
+def _is_integer(ops: dict[str, Op], made: tuple[str, int]) -> bool:
+    op = ops.get(made[0])
+    return op is not None and _dtype(op, made[1]).startswith(_INTEGERS)
+
+
 def _dtype(op: Op, index: int) -> str:
-    return (op.dtypes[index] if index < len(op.dtypes) else "") or "?"
+    """As DT_INT8; '' where it is not said."""
+    return op.dtypes[index] if index < len(op.dtypes) else ""

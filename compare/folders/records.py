@@ -43,6 +43,9 @@ class Records:
         self._read = 0
         """How many of my files could be read."""
 
+    def partner(self, op: OpFile) -> Side | None:
+        """As `Golden` says."""
+
     def pairs(self, op: OpFile, dump: Dump) -> Iterator[Pair]:
         """As `pairs.Golden` says."""
         self._read += 1

@@ -37,9 +37,10 @@ class Parting:
     """Takes rows in order, and keeps the few that the answer is made of.
 
     own: the first output that is not as in golden although its operator's inputs are. first: the
-    first output that is not; fed: whether its operator's inputs are, None where not all of them
-    were compared. most: the output that adds most to what its operator was given (`added`). odd:
-    the first row of all that is not as in golden. ops: how many of my operators there were.
+    first output that is not, of those that could be read; fed: whether its operator's inputs are,
+    None where not all of them were compared. most: the output that adds most to what its operator
+    was given (`added`). odd: the first row of all that is not as in golden. ops: how many of my
+    operators there were.
     expected: rows that are nobody's fault, by code.
     """
 
@@ -73,7 +74,7 @@ class Parting:
             known = row.status in (*_AS_IN_GOLDEN, Status.DIFFERS)
             self._inputs.append(row.status in _AS_IN_GOLDEN if known else None)
             self.added.input(row)
-        elif pair.where == "output" and odd:
+        elif pair.where == "output" and odd and not pair.damaged:
             fed = self._fed
             if self.first is None:
                 self.first, self.fed = found, fed
@@ -167,7 +168,8 @@ def answer(found: Parting, words: Words) -> list[str]:
         why = words("inputs unknown" if found.fed is None else "inputs differ")
         lines.append(words("first output", why=why, **_place(found.first, words)))
     elif found.odd is not None:
-        lines.append(words("first row", **_place(found.odd, words)))
+        name = "first unread" if found.odd.pair.damaged else "first row"
+        lines.append(words(name, **_place(found.odd, words)))
     else:
         lines.append(words("nothing differs" if summary.compared else "nothing compared"))
     if found.most not in (None, found.own):

@@ -3,6 +3,7 @@ exception."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from dumper.errors import DumpError
@@ -37,10 +38,11 @@ def row_of(pair: Pair, options: Options) -> FolderRow:
         mine, golden, note = values_of(pair)
         row = measured(row, mine, golden, options)
     except DumpError as error:
-        return FolderRow(row._replace(reasons=(f"{error.what}: {error.where}",)), pair)
+        row = row._replace(reasons=(f"{error.what}: {error.where}",))
+        return FolderRow(row, replace(pair, damaged=True))
     except MemoryError:
         reason = f"not enough memory to compare {pair.mine.label}"
-        return FolderRow(row._replace(reasons=(reason,)), pair)
+        return FolderRow(row._replace(reasons=(reason,)), replace(pair, damaged=True))
     if row.status is Status.EQUAL and pair.mine.dtype != pair.golden.dtype:
         row = row._replace(status=Status.ALIKE)
     kind = pair.mine.tensor.kind

@@ -18,29 +18,36 @@ from dumper.errors import DumpError
 from ir2tbe.cann.content import Dump
 from ir2tbe.cann.file import read
 from ir2tbe.cann.folder import Missed, walk
+from ir2tbe.cann.joining import joined
 from ir2tbe.cann.names import DumpName
-from ir2tbe.cann.threads import joined, thread_of, whole_name
+from ir2tbe.cann.threads import FFTS_PLUS, of_thread, thread_of, whole_name, without_slice
 
 _EXAMPLE = "Add.add_1.3.2.1673383728093446"
 
 
 class OpFile(NamedTuple):
     """One operator's file. number: from 1, in order of execution. place: its folder below the root,
-    '' for the root itself. threads: of one that FFTS+ split, each thread with its file; path is
-    that of the first, and the name is the whole operator's."""
+    '' for the root itself. threads: of one that FFTS+ ran, each thread with its file, None of the
+    whole; path is that of the first, and the name is the whole operator's. uneven: threads have
+    left different numbers of files, so that nobody knows which belong together."""
 
     number: int
     path: Path
     name: DumpName
     place: str
-    threads: tuple[tuple[int, Path], ...] = ()
+    threads: tuple[tuple[int | None, Path], ...] = ()
+    uneven: bool = False
 
     def read(self) -> Dump:
         """What the operator's file holds, or its files together. Raises DumpError."""
         if not self.threads:
-            return read(self.path)
+            return of_thread(read(self.path), self.name)
+        if self.uneven:
+            what = "its threads have left different numbers of files, which do not say their runs"
+            todo = "compare thread by thread with -ffts, or dump again"
+            raise DumpError(what, self.path, todo)
         numbers, paths = zip(*self.threads, strict=True)
-        return joined([read(path) for path in paths], numbers)
+        return joined(map(read, paths), numbers)
 
 
 @dataclass
@@ -100,22 +107,28 @@ def _one_by_one(files: Iterable[_File]) -> list[OpFile]:
 
 def _put_together(files: Iterable[_File]) -> list[OpFile]:
     """Operators in the order of their first files."""
-    ops: dict[Hashable, tuple[_File, list[tuple[int, Path]]]] = {}
-    runs: Counter[Hashable] = Counter()
+    ops: dict[Hashable, tuple[_File, list[tuple[int | None, Path]]]] = {}
+    runs: dict[Hashable, Counter[int]] = {}
     for file in files:
-        if (thread := thread_of(file.name)) is None:
+        if file.name.task_type != FFTS_PLUS:
             ops[file.path] = file, []
             continue
+        thread = thread_of(file.name)
         name = replace(file.name, op_name=whole_name(file.name.op_name), thread_id=None)
-        key = file.place, name.op_type, name.op_name, name.device_id
-        run = runs[key, thread]
-        runs[key, thread] += 1
-        _, threads = ops.setdefault((key, run), (file._replace(name=name), []))
+        key = file.place, name.op_type, without_slice(file.name.op_name), name.device_id
+        run = file.path if thread is None else (key, runs.setdefault(key, Counter())[thread])
+        if thread is not None:
+            runs[key][thread] += 1
+        _, threads = ops.setdefault(run, (file._replace(name=name), []))
         threads.append((thread, Path(file.path)))
+    uneven = {key for key, counts in runs.items() if len(set(counts.values())) > 1}
     return [
-        OpFile(0, Path(file.path), file.name, file.place, tuple(sorted(threads)))
-        for file, threads in ops.values()
-    ]
+        OpFile(
+            0, Path(file.path), file.name, file.place, tuple(sorted(threads)),
+            isinstance(run, tuple) and run[0] in uneven,
+        )
+        for run, (file, threads) in ops.items()
+    ]  # fmt: skip
 
 
 def nothing_found(root: Path, wanted: str) -> DumpError:

@@ -77,9 +77,9 @@ def _is(op: OpFile, name: str) -> bool:
 def _pair(mine: Folder, golden: Golden, op: OpFile, asked: SingleOp) -> Pair:
     pairs = list(all_pairs(mine, golden, [op.number], rest=False))
     own = [each for each in pairs if each.where == asked.side and each.mine is not None]
-    damaged = next((each for each in pairs if each.damaged), None)
-    if damaged is not None:
-        raise DumpError(damaged.reason, op.path, "dump again")
+    whole = next((each for each in pairs if each.damaged and each.where is None), None)
+    if whole is not None:
+        raise DumpError(whole.reason, op.path, "dump again")
     if asked.number >= len(own):
         raise DumpError(
             f"this operator has {len(own)} {asked.side} tensors, counted from 0",
@@ -87,6 +87,8 @@ def _pair(mine: Folder, golden: Golden, op: OpFile, asked: SingleOp) -> Pair:
             "choose with -o or -i; dump_mode in acl.json says which sides are dumped",
         )
     found = own[asked.number]
+    if found.damaged:
+        raise DumpError(found.reason, found.mine.label, "name another tensor, or dump again")
     if found.golden is None or found.golden.tensor is None:
         what = found.reason or "this tensor has no counterpart in golden"
         raise DumpError(what, found.mine.label, "see what belongs together with -map")

@@ -14,29 +14,26 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from dumper.errors import DumpError
 
 from .content import MOST_DIMENSIONS, Dump, Tensor
 from .names import DumpName
-from .types import encode
+from .types import TYPES
 
-_FFTS_PLUS = 4
-"""Task type of a thread, in a file's name."""
+FFTS_PLUS = 4
+"""Task type of a thread, in names of files."""
 
 _NO_THREAD = 65535
 
 _SLICE = re.compile(r"_lxslice([0-9]{1,9})(?![0-9])")
-_GRAPH = re.compile(r".*sgt_graph_[0-9]+[^0-9A-Za-z]", re.DOTALL)
+_GRAPH, _ITS_NUMBER = "sgt_graph_", re.compile(r"[0-9]+[^0-9A-Za-z](?=.)", re.DOTALL)
 _MOST = 1 << 62
 """Where a slice may end."""
 
-_ONE_BY_ONE = "compare thread by thread with -ffts, or dump again"
+ONE_BY_ONE = "compare thread by thread with -ffts, or dump again"
 
 Range = tuple[tuple[int, int], ...]
 """From where to where a part goes, by axis."""
@@ -59,17 +56,15 @@ class Split:
         tensors = by_thread[thread] if thread < len(by_thread) else []
         return tensors[index] if index < len(tensors) and tensors[index] else None
 
-    def axes(self, side: str, index: int) -> list[int] | None:
-        """Along which axes a tensor was cut; None where nobody says."""
+    def cut(self, side: str, index: int) -> list[int] | None:
+        """Into how many parts a tensor was cut along each axis; None where nobody says."""
         cuts = self.cuts[side]
-        if index >= len(cuts) or not cuts[index]:
-            return None
-        return [axis for axis, parts in enumerate(cuts[index]) if parts != 1]
+        return cuts[index] if index < len(cuts) and cuts[index] else None
 
 
 def thread_of(name: DumpName) -> int | None:
     """Which thread's file has this name; None of one that is no thread's."""
-    if name.task_type != _FFTS_PLUS:
+    if name.task_type != FFTS_PLUS:
         return None
     if found := _SLICE.search(name.op_name):
         return int(found[1])
@@ -78,7 +73,18 @@ def thread_of(name: DumpName) -> int | None:
 
 def whole_name(name: str) -> str:
     """The name of an operator without what tells its threads, and the graph they are in, apart."""
-    return _SLICE.sub("", _GRAPH.sub("", name)) or name
+    at = name.rfind(_GRAPH)
+    while at >= 0:
+        if number := _ITS_NUMBER.match(name, at + len(_GRAPH)):
+            name = name[number.end() :]
+            break
+        at = name.rfind(_GRAPH, 0, at)
+    return without_slice(name)
+
+
+def without_slice(name: str) -> str:
+    """The name of an operator without what tells its threads apart."""
+    return _SLICE.sub("", name) or name
 
 
 def split_of(dump: Dump) -> Split | None:
@@ -107,121 +113,39 @@ def of_thread(dump: Dump, name: DumpName) -> Dump:
     if thread is None or split is None:
         return dump
     sides = {
-        side: tuple(_part(t, split.range(thread, side, i)) for i, t in enumerate(tensors))
+        side: tuple(part_of(t, split.range(thread, side, i)) for i, t in enumerate(tensors))
         for side, tensors in (("input", dump.inputs), ("output", dump.outputs))
     }
     return replace(dump, inputs=sides["input"], outputs=sides["output"])
 
 
-def joined(files: Sequence[Dump], threads: Sequence[int]) -> Dump:
-    """The operator whose threads left these files, with the name that it has as a whole.
-
-    threads: of each file, ascending. Values are put together when they are asked for. Raises
-    DumpError where threads are missing, or have other tensors than the first one.
-    """
-    first, split = files[0], split_of(files[0])
-    name = whole_name(first.op_name)
-    if split is None and len(files) == 1:
-        return replace(first, op_name=name)
-    where = first.op_name or "this operator"
-    if split is None:
-        raise DumpError("its files do not say how it was split", where, _ONE_BY_ONE)
-    if split.threads and list(threads) != list(range(split.threads)):
-        what = f"{len(files)} of its {split.threads} threads left a file"
-        raise DumpError(what, where, _ONE_BY_ONE)
-    sides = {}
-    for side in ("input", "output"):
-        tensors = [getattr(file, f"{side}s") for file in files]
-        if len({len(each) for each in tensors}) > 1:
-            raise DumpError(f"its threads differ in how many {side}s they have", where, _ONE_BY_ONE)
-        sides[f"{side}s"] = tuple(
-            _whole(parts, [split.range(t, side, i) for t in threads], split.axes(side, i))
-            for i, parts in enumerate(zip(*tensors, strict=True))
-        )
-    return replace(first, op_name=name, attributes=(), **sides)
-
-
-def _part(tensor: Tensor, place: Range | None) -> Tensor:
-    if place is None or (shape := _extent(place)) == tensor.shape:
+def part_of(tensor: Tensor, place: Range | None) -> Tensor:
+    """What a thread has of a tensor; the shape before padding is the part's, or not known."""
+    if place is None:
         return tensor
-    return replace(tensor, shape=shape, original_shape=())  # which was that of the whole
+    shape = extent(place)
+    original = () if is_more(tensor.original_shape, shape) else tensor.original_shape
+    if _holds_whole(tensor, shape):
+        what = f"its file holds more than the part of shape {list(shape)} that its thread has"
+        return replace(tensor, fault=DumpError(what, tensor.where, ONE_BY_ONE))
+    return replace(tensor, shape=shape, original_shape=original)
 
 
-def _extent(place: Range) -> tuple[int, ...]:
+def _holds_whole(tensor: Tensor, shape: tuple[int, ...]) -> bool:
+    """Whether a file has the bytes of the shape that it says, where a thread has less."""
+    kind = TYPES.get(tensor.data_type)
+    count = math.prod(tensor.shape)
+    return kind is not None and count > math.prod(shape) and kind.nbytes(count) <= tensor.size
+
+
+def is_more(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether one shape has more elements than another."""
+    return math.prod(one) > math.prod(other)
+
+
+def extent(place: Range) -> tuple[int, ...]:
+    """The shape of a part."""
     return tuple(end - start for start, end in place)
-
-
-def _whole(parts: Sequence[Tensor], places: list[Range | None], axes: list[int] | None) -> Tensor:
-    """A tensor of which each thread has a part. What cannot be put together is the first part,
-    whose values say why when they are asked for."""
-    first = parts[0]
-    try:
-        found = _places(parts, places, axes)
-        if found is None:
-            return first
-        shape = tuple(max(ends) for ends in zip(*map(_ends, found), strict=True))
-        size = first.kind.nbytes(math.prod(shape))
-    except DumpError as error:
-        return replace(first, fault=error)
-
-    def read() -> np.ndarray:
-        values = _put_together(parts, found, shape)
-        return np.frombuffer(encode(values, first.kind), np.uint8)
-
-    return replace(first, shape=shape, size=size, read=read)
-
-
-def _places(
-    parts: Sequence[Tensor], places: list[Range | None], axes: list[int] | None
-) -> list[Range] | None:
-    """Where each part is; None where each is the whole. Raises DumpError."""
-    if len({(part.data_type, part.format) for part in parts}) > 1:
-        raise DumpError("its threads differ in type or format", parts[0].where, _ONE_BY_ONE)
-    if None in places:
-        places = _along(parts, axes)
-    if places is not None and len(set(map(len, places))) > 1:
-        raise DumpError("its threads differ in axes", parts[0].where, _ONE_BY_ONE)
-    return places
-
-
-def _ends(place: Range) -> list[int]:
-    return [end for _, end in place]
-
-
-def _along(parts: Sequence[Tensor], axes: list[int] | None) -> list[Range] | None:
-    """Where parts with shapes of their own are; None where each is the whole. Raises DumpError."""
-    if len(parts) == 1 or axes == []:
-        return None
-    if axes is None or len(axes) > 1 or axes[0] >= len(parts[0].shape):
-        what = f"which part of it each of {len(parts)} threads has is not said"
-        raise DumpError(what, parts[0].where, _ONE_BY_ONE)
-    (axis,), at, places = axes, 0, []
-    for shape in (part.dims for part in parts):
-        ranges = [(0, n) for n in shape]
-        ranges[axis : axis + 1] = [(at, at + n) for n in shape[axis : axis + 1]]
-        at += sum(shape[axis : axis + 1])
-        places.append(tuple(ranges))
-    return places
-
-
-def _put_together(
-    parts: Sequence[Tensor], places: Sequence[Range], shape: tuple[int, ...]
-) -> np.ndarray:
-    """The values of the whole. Raises DumpError where no thread has some of them."""
-    if all(place == places[0] and _extent(place) == shape for place in places):
-        return _part(parts[0], places[0]).values()  # each thread has all of it, as of a weight
-    held = sum(part.size for part in parts) * 8 // parts[0].kind.bits
-    if math.prod(shape) > held:  # before memory is taken for what a file claims
-        raise DumpError("no thread has some of its elements", parts[0].where, _ONE_BY_ONE)
-    values = np.zeros(shape, parts[0].kind.values)
-    there = np.zeros(shape, bool)
-    for part, place in zip(parts, places, strict=True):
-        window = tuple(slice(*each) for each in place)
-        values[window] = _part(part, place).values()
-        there[window] = True
-    if not there.all():
-        raise DumpError("no thread has some of its elements", parts[0].where, _ONE_BY_ONE)
-    return values
 
 
 def _ranges(said: Any) -> list[list[Range]]:
