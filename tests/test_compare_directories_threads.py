@@ -134,3 +134,84 @@ def test_convert_gives_a_thread_its_own_shape(tmp_path, shape):
     assert done.exit_code == 0, done.output
     found = [np.load(path) for path in sorted(out.glob("*output.0.npy"))]
     assert np.array_equal(np.concatenate(found), X) and len(found) == 2
+
+
+def test_automatic_files_one_by_one_have_the_shapes_of_their_parts(tmp_path):
+    """Where the files have those of the whole."""
+    for side in "mg":
+        threads(tmp_path / side, 0, X, shape=False)
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out", "-ffts")
+    assert {(row[2], row[3]) for row in said(done)} == {("[2,6]", "same")}, done.output
+    assert done.exit_code == 0
+
+
+def test_a_missing_file_blames_no_other_run(tmp_path):
+    """Which files belong together is not known then, of any run."""
+    for side in "mg":
+        for k in range(3):
+            threads(tmp_path / side, k, X + 100 * k)
+        put(tmp_path / side, 90, "Add", "b", [X], [X])
+    first = min(path for path in (tmp_path / "m").iterdir() if path.name.endswith(".4.330.0.0"))
+    first.unlink()
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out")
+    *runs, last, _ = rows(done)
+    assert len(runs) == 3 and last["Verdict"] == "same"
+    for row in runs:
+        assert "different numbers of files" in row["CompareFailReason"]
+        assert row["Verdict"] == "not_comparable" and row["GroundTruth"] != "NaN"
+
+
+def test_two_graphs_with_an_operator_of_one_name(tmp_path):
+    """Each has its own number of threads."""
+    other = GRAPH.replace("graph_0", "graph_1")
+    for side in "mg":
+        threads(tmp_path / side, 0, X)
+        for path in list((tmp_path / side).iterdir()):
+            path.rename(path.with_name(path.name.replace("sgt_graph_0", "sgt_graph_1")))
+        threads(tmp_path / side, 5, X + 1, parts=((0, 1), (1, 2), (2, 4)))
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out")
+    assert [row[3] for row in said(done)] == ["same"] * 4 and other and done.exit_code == 0
+
+
+def test_a_whole_operator_of_a_graph_has_its_name_too(tmp_path):
+    """No thread's file, but of FFTS+."""
+    name = f"{GRAPH}net/relu"
+    (tmp_path / "m").mkdir()
+    path = tmp_path / "m" / f"Relu.{name.replace('/', '_')}.1.2.{START}.4.487.65535.0"
+    write(path, Dump((tensor(X),), (tensor(X),), op_name=name))
+    put(tmp_path / "g", 0, "Relu", "net/relu", [X], [X])
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out")
+    assert said(done) == WHOLE and done.exit_code == 0, done.output
+
+
+def test_what_could_not_be_read_parts_from_nothing(tmp_path):
+    """Its operator is not called the first that parts."""
+    threads(tmp_path / "m", 0, X, output_tensor_slice=[], outputCutList=[])
+    put(tmp_path / "g", 0, "Relu", "net/relu", [X], [X])
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out", "-advisor")
+    assert "no output that was compared differs, but output:0 of Relu net/relu" in done.stdout
+    assert "parts" not in done.stdout.replace("parts from equal inputs. The first row", "")
+    assert "No operator is seen to part from equal inputs" in done.stdout
+
+
+def test_convert_brings_a_part_to_another_format(tmp_path):
+    """The shape before padding is the whole's, and so not the part's."""
+    from ir2tbe.relayout import relayout
+
+    value = np.arange(2 * 16 * 2 * 2, dtype="f4").reshape(2, 16, 2, 2)
+    said = {"threadMode": True, "slice_instance_num": 2, "output_tensor_slice": [
+        [[{"lower": k, "higher": k + 1}, *[{"lower": 0, "higher": n} for n in (1, 2, 2, 16)]]]
+        for k in range(2)
+    ]}  # fmt: skip
+    (tmp_path / "m").mkdir()
+    for k in range(2):
+        stored = relayout(value[k : k + 1], "NCHW", "NC1HWC0")
+        part = tensor(stored, form="NC1HWC0", original=value.shape)
+        path = tmp_path / "m" / f"Relu.a.2.9.{START + k}.4.{330 + k}.{k}.0"
+        write(path, Dump((), (part,), op_name="a", attributes=(("x", json.dumps(said)),)))
+    out = tmp_path / "out"
+    arguments = ["convert", "-d", tmp_path / "m", "-out", out, "-f", "NCHW"]
+    done = CliRunner().invoke(cli, [str(each) for each in arguments])
+    assert done.exit_code == 0, done.output
+    found = [np.load(path) for path in sorted(out.glob("*.npy"))]
+    assert np.array_equal(np.concatenate(found), value)

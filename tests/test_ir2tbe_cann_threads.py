@@ -205,3 +205,95 @@ def test_whatever_the_json_holds(content):
 
 def test_deep_json_says_nothing():
     assert split_of(Dump(attributes=(("x", "[" * 100_000),))) is None
+
+
+def changed(files, **changes):
+    """The same files with other things said in their json."""
+    content = json.loads(files[0].attributes[0][1])
+    kept = (("x", json.dumps({**content, **changes})),)
+    return [replace(each, attributes=kept) for each in files]
+
+
+@pytest.mark.parametrize("windows", [
+    [[(0, 3), (0, 5), (0, 3)], [(1, 4), (0, 5), (0, 3)]],
+    [[(0, 4), (0, 5), (0, 3)]] * 2,
+])  # fmt: skip
+def test_threads_that_have_the_same_must_agree(windows):
+    """Where they overlap, and where each has all."""
+    files = list(automatic(windows))
+    wrong = X.copy()
+    wrong[2, 3, 1] += 99
+    files[1] = replace(files[1], outputs=next(iter(automatic([windows[1]], wrong))).outputs)
+    whole = joined(files, [0, 1])
+    assert np.array_equal(whole.inputs[0].values(), X)
+    with pytest.raises(DumpError, match="two of its threads have other values for the same"):
+        whole.outputs[0].values()
+
+
+def test_an_uncut_tensor_is_the_same_in_all_slices():
+    kept = said(threadMode=False, slice_instance_num=2, outputCutList=[[1, 1, 1]])
+    files = [Dump((), (tensor(X + k),), attributes=kept) for k in (0, 50)]
+    with pytest.raises(DumpError, match="other values"):
+        joined(files, [0, 1]).outputs[0].values()
+
+
+@pytest.mark.parametrize("threads", [2, 3, 10**8, 1 << 33, 1 << 61])
+def test_the_number_of_threads_takes_no_memory(threads):
+    files = changed(list(automatic(HALVES)), slice_instance_num=threads)
+    if threads == 2:
+        joined(files, [0, 1])
+        return
+    with pytest.raises(DumpError, match=f"of its {threads} threads these left a file: 0, 1"):
+        joined(files, [0, 1])
+
+
+@pytest.mark.parametrize("cut", [[3, 1, 1], [1, 2, 1, 1, 1, 2]])
+def test_a_cut_into_another_number_of_parts_is_no_cut(cut):
+    kept = said(threadMode=False, outputCutList=[cut])
+    files = [Dump((), (tensor(X),), attributes=kept)] * 2
+    with pytest.raises(DumpError, match="which part of it each of 2 threads has is not said"):
+        joined(files, [0, 1]).outputs[0].values()
+
+
+def test_texts_are_not_put_together():
+    files = [
+        replace(file, outputs=(replace(file.outputs[0], data_type=13),))
+        for file in automatic(HALVES)
+    ]
+    with pytest.raises(DumpError, match="string is not put together"):
+        joined(files, [0, 1]).outputs[0].values()
+
+
+def test_a_file_that_holds_more_than_its_part_is_not_cut():
+    files = [replace(file, outputs=(tensor(X),)) for file in automatic(HALVES)]
+    with pytest.raises(DumpError, match="its file holds more than the part"):
+        joined(files, [0, 1]).outputs[0].values()
+    name = parse("Conv2D.a.2.9.1670205069987341.4.330.1.0")
+    with pytest.raises(DumpError, match="its file holds more than the part"):
+        of_thread(files[1], name).outputs[0].values()
+
+
+@pytest.mark.parametrize("form", ["NC1HWC0", "FRACTAL_NZ", "NCHW"])
+@pytest.mark.parametrize("own", [True, False])
+def test_shapes_before_padding_are_put_together(form, own):
+    """Whether the files have each part's own, or the whole's."""
+    from ir2tbe.relayout import relayout
+
+    value = np.arange(2 * 20 * 4 * 4, dtype="f2").reshape(2, 20, 4, 4)
+    plain, axes = ("ND", 6) if form == "FRACTAL_NZ" else ("NCHW", 5 if form == "NC1HWC0" else 4)
+    cut = [2, *[1] * (axes - 1)]
+    kept = said(threadMode=False, slice_instance_num=2, outputCutList=[cut])
+    files = []
+    for part in (value[:1], value[1:]):
+        stored = part if form == plain else relayout(part, plain, form)
+        shape = part.shape if own else value.shape
+        files.append(Dump((), (tensor(stored, form=form, original=shape),), attributes=kept))
+    (whole,) = joined(files, [0, 1]).outputs
+    assert whole.original_shape == value.shape
+    back = relayout(whole.values(), form, plain, original=whole.original_shape)
+    assert np.array_equal(back, value)
+
+
+@pytest.mark.parametrize("name", ["x" * 4_000_000, "sgt_graph_" * 400_000, "_lxslice" * 500_000])
+def test_long_names_take_no_time(name):
+    assert whole_name(name) == name or len(whole_name(name)) < len(name)

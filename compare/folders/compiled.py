@@ -61,6 +61,7 @@ class Compiled:
         self._claims = self._collected("output", plain.claims())
         self._behind = self._collected("output", plain.handed_on())
         self._takers = self._collected("input", plain.takes())
+        self._names = self._alone()
         self._read = lru_cache(_KEPT)(OpFile.read)
         self._used: set[tuple[int, int]] = set()
         self._seen: set[int] = set()
@@ -125,8 +126,17 @@ class Compiled:
         places: dict[Key, list[_Place]] = {}
         for op, index, original in found:
             if (name := self._name(op)) is not None:
-                places.setdefault(key_of(original), []).append(_Place(name, where, index, op))
+                key = original.name, original.index
+                places.setdefault(key, []).append(_Place(name, where, index, op))
         return places
+
+    def _alone(self) -> dict[Key, Key]:
+        """Outputs of the original network by the form of their names in names of files, where one
+        alone has it."""
+        forms: dict[Key, set[Key]] = {}
+        for name, index in (*self._claims, *self._behind, *self._takers):
+            forms.setdefault((name_part(name), index), set()).add((name, index))
+        return {form: next(iter(keys)) for form, keys in forms.items() if len(keys) == 1}
 
     def _name(self, op: str) -> _Name | None:
         """What an op of golden's rules is called in names of files; None where it has left none."""
@@ -138,14 +148,15 @@ class Compiled:
 
     def _place(self, claim: Claim, op: OpFile) -> _Place | None:
         """Which of golden's tensors is what a tensor of mine was."""
-        original, key = claim.original, key_of(claim.original)
+        original, key = claim.original, self._key(claim.original)
         claims, behind = self._claims.get(key, []), self._behind.get(key, [])
         called = claim.made and file_name(claim.made[0])
         alike = (place for place in (*claims, *behind) if place.name[1] == called)
         others = [*self._takers.get(key, [])[:1], *behind[-1:], *claims[-1:]]
         found = next(alike, others[-1] if others else None)
         if found is None and original.name not in self._plain:
-            part, types = key[0], self._types.get(key[0], [])
+            part = name_part(original.name)
+            types = self._types.get(part, [])
             kind = op.name.op_type if op.name.op_type in types else next(iter(types), None)
             found = kind and _Place((kind, part), "output", original.index, original.name)
         return found
@@ -182,7 +193,7 @@ class Compiled:
         if where == "output":
             self._used.add((op.number, index))
             if claim is not None:
-                self._compared.add(key_of(claim.original))
+                self._compared.add(self._key(claim.original))
         return replace(pair, golden=side_of(name, op.path, where, index, tensors[index]))
 
     def _why_not(self, original: Original) -> tuple[str, str]:
@@ -194,7 +205,7 @@ class Compiled:
 
     def _why_left(self, name: str, index: int, label: str) -> tuple[str, str]:
         original = self._plain.output(name, index)
-        if original is not None and key_of(original) in self._compared:
+        if original is not None and self._key(original) in self._compared:
             what = f"{original.name}:output:{original.index}"
             return f"another operator of golden is {what} too, and was compared", "repeated"
         if self._plain.is_inserted(name) and self._plain.claim(name, index) is None:
@@ -203,5 +214,10 @@ class Compiled:
             name_part(original.name if original else name), unmatched(label, False)
         )
 
+    def _key(self, original: Original) -> Key:
+        """By what an output of the original network is found here: its name with slashes, which two
+        may have in one form in names of files."""
+        return self._names.get(key_of(original), (original.name, original.index))
+
     def _is_there(self, key: Key) -> bool:
-        return key in self._claims or key[0] in self._types
+        return key in self._names or key[0] in self._types

@@ -17,7 +17,7 @@ from dumper.errors import DumpError
 
 from .content import Dump, Tensor
 from .formats import format_name
-from .threads import ONE_BY_ONE, Range, extent, is_more, part_of, split_of, whole_name
+from .threads import ONE_BY_ONE, Range, extent, part_of, split_of, whole_name
 from .types import encode
 
 _SHOWN = 20
@@ -116,27 +116,40 @@ def _original_of(
     """The shape of the whole before padding: what the files say, unless that is each part's own;
     then those along the axis that was cut. () where that is not known."""
     originals = [part.original_shape for part in parts]
+    extents = [extent(place) for place in places]
     first = originals[0]
-    if () in originals or len(set(map(len, originals))) > 1:
-        return ()
-    own = all(not is_more(o, extent(p)) for o, p in zip(originals, places, strict=True))
-    cut = [axis for axis, n in enumerate(shape) if any(extent(p)[axis] != n for p in places)]
-    if not cut or not own:
+    cut = [axis for axis, n in enumerate(shape) if any(each[axis] != n for each in extents)]
+    if not cut:
         return first if len(set(originals)) == 1 else ()
-    axis = _PLAIN_AXES.get(format_name(parts[0].format), {}).get(cut[0], cut[0])
-    if len(cut) > 1 or format_name(parts[0].format) not in _PLAIN_AXES and len(first) != len(shape):
+    found = _plain_axis(format_name(parts[0].format), len(shape), cut[0])
+    if len(cut) > 1 or found is None or len(set(map(len, originals))) > 1:
         return ()
+    axis, tile = found
     if axis >= len(first) or len({o[:axis] + o[axis + 1 :] for o in originals}) > 1:
         return ()
+    sizes = [each[cut[0]] * (1 if tile is None else each[tile]) for each in extents]
+    if any(o[axis] > size for o, size in zip(originals, sizes, strict=True)):
+        return first if len(set(originals)) == 1 else ()
     return (*first[:axis], sum(o[axis] for o in originals), *first[axis + 1 :])
 
 
-_PLAIN_AXES = {
-    "NC1HWC0": {0: 0, 1: 1, 2: 2, 3: 3},
-    "NDC1HWC0": {0: 0, 1: 2, 2: 1, 3: 3, 4: 4},
-    "FRACTAL_Z": {1: 0},
+def _plain_axis(form: str, rank: int, axis: int) -> tuple[int, int | None] | None:
+    """Which axis of the plain format an axis of a stored one is part of, and which axis has the
+    rest of it; None where several are."""
+    if form == "FRACTAL_NZ":
+        last = {rank - 4: (rank - 3, rank - 1), rank - 3: (rank - 4, rank - 2)}
+        return last.get(axis, (axis, None) if axis < rank - 4 else None)
+    if form in _PLAIN_AXES:
+        return _PLAIN_AXES[form].get(axis)
+    return axis, None
+
+
+_PLAIN_AXES: dict[str, dict[int, tuple[int, int | None]]] = {
+    "NC1HWC0": {0: (0, None), 1: (1, 4), 2: (2, None), 3: (3, None)},
+    "NDC1HWC0": {0: (0, None), 1: (2, None), 2: (1, 5), 3: (3, None), 4: (4, None)},
+    "FRACTAL_Z": {1: (0, 2)},
+    "FRACTAL_Z_3D": {1: (0, 2)},
 }
-"""Which axis of the plain format an axis of a tiled one is part of."""
 
 
 def _put_together(
@@ -153,7 +166,7 @@ def _put_together(
     for part, place in zip(parts, places, strict=True):
         window = tuple(slice(*each) for each in place)
         found, known = part_of(part, place).values(), there[window]
-        if not (_same(found, values[window]) | ~known).all():
+        if known.any() and not (_same(found, values[window]) | ~known).all():
             what = "two of its threads have other values for the same elements"
             raise DumpError(what, first.where, ONE_BY_ONE)
         values[window] = found
