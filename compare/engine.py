@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import chain, groupby, islice
+from typing import TypeVar
 
 from dumper.index import Stub
 from dumper.reader import Dump
@@ -40,6 +41,9 @@ BUDGET = 256 << 20
 
 Unit = tuple[Pair, ...]
 
+T = TypeVar("T")
+"""What is written of a row."""
+
 
 def compare_dumps(
     mine: Dump,
@@ -51,6 +55,22 @@ def compare_dumps(
     """Compare everything that pairs, in the order of my seqids; unpaired things have rows too.
 
     pairing: of these two, where it is known. scale: of the loss, to be divided out.
+    """
+    for row, _ in compare_and_write(mine, golden, lambda _: None, options, pairing, scale):
+        yield row
+
+
+def compare_and_write(
+    mine: Dump,
+    golden: Dump,
+    write: Callable[[Row], T],
+    options: Options = ALL,
+    pairing: Pairing | None = None,
+    scale: LossScale | None = None,
+) -> Iterator[tuple[Row, T]]:
+    """The rows as `compare_dumps` has them, each with what is written of it.
+
+    write: makes that of a row, in the process that has measured it; of texts and numbers.
     """
     pairing = pairing or pairing_of(mine, golden)
     known = Known(
@@ -66,8 +86,8 @@ def compare_dumps(
     with contextlib.ExitStack() as stack:
         forks = None
         if can_fork(count):
-            forks = stack.enter_context(Forks(partial(_share, pairing, known)))
-        yield from islice(_rows(units, known, forks), skip, None)
+            forks = stack.enter_context(Forks(partial(_share, pairing, known, write)))
+        yield from islice(_rows(units, known, write, forks), skip, None)
 
 
 def _units(pairing: Pairing) -> Iterator[Unit]:
@@ -88,22 +108,25 @@ def _after(units: Iterator[Unit], skip: int, known: Known) -> tuple[Iterator[Uni
     return iter(()), 0
 
 
-def _rows(units: Iterator[Unit], known: Known, forks: Forks | None) -> Iterator[Row]:
+def _rows(
+    units: Iterator[Unit], known: Known, write: Callable[[Row], T], forks: Forks | None
+) -> Iterator[tuple[Row, T]]:
     pool = ThreadPoolExecutor(os.cpu_count())  # reading and the loops release the GIL
     waiting: deque[tuple[Unit | Future[list[Row]], int]] = deque()
     in_use = 0
 
-    def oldest() -> list[Row]:
+    def oldest() -> list[tuple[Row, T]]:
         nonlocal in_use
         item, cost = waiting.popleft()
         in_use -= cost
         if isinstance(item, Future):
-            return item.result()
+            return [(row, write(row)) for row in item.result()]
         if forks and _is_for_forks(item, known):
-            rows = forks.next()
-            if rows is not None:
-                return rows
-        return _rows_of(item, known, pool.map if _is_huge(item) else map)
+            found = forks.next()
+            if found is not None:
+                return found
+        rows = _rows_of(item, known, pool.map if _is_huge(item) else map)
+        return [(row, write(row)) for row in rows]
 
     try:
         for unit in units:
@@ -127,12 +150,14 @@ def _rows_of(unit: Unit, known: Known, spread: Callable = map) -> list[Row]:
     return judged([(found, row) for found, row in rows if row is not None], known)
 
 
-def _share(pairing: Pairing, known: Known, is_mine: Callable[[int], bool]) -> Iterator[list[Row]]:
-    """What a forked process does: the rows of its share."""
+def _share(
+    pairing: Pairing, known: Known, write: Callable[[Row], T], is_mine: Callable[[int], bool]
+) -> Iterator[list[tuple[Row, T]]]:
+    """What a forked process does: the rows of its share, and what is written of them."""
     units, _ = _after(_units(pairing), known.options.skip, known)
     for count, unit in enumerate(each for each in units if _is_for_forks(each, known)):
         if is_mine(count):
-            yield _rows_of(unit, known)
+            yield [(row, write(row)) for row in _rows_of(unit, known)]
 
 
 def _is_for_forks(unit: Unit, known: Known) -> bool:

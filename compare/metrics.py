@@ -206,6 +206,20 @@ def _finish(
         max_relative = sums[at.MAX_R] / scale_r
         mean_relative = sums[at.R] / n / scale_r
         distance = _divergence(*found.shares[: at.EXACT_X])
+    if sums[at.X] and not any(counts[at.SAME : at.INT_MIN_X]):  # all finite, as nearly always
+        mine = sums[at.X + 1] / scale_x, math.sqrt(sums[at.X + 2] / n) / scale_x
+        golden = sums[at.Y + 1] / scale_y, math.sqrt(sums[at.Y + 2] / n) / scale_y
+        reach = (
+            max(-sums[at.MIN_X], sums[at.MAX_X]) / scale_x,
+            max(-sums[at.MIN_Y], sums[at.MAX_Y]) / scale_y,
+        )
+    else:
+        mine = _spread(found, at.X, at.ASIDE_X, at.X_NAN, scale_x)
+        golden = _spread(found, at.Y, at.ASIDE_Y, at.Y_NAN, scale_y)
+        reach = (
+            _reach(found, at.MIN_X, at.REACH_X, at.INF_MINE, scale_x),
+            _reach(found, at.MIN_Y, at.REACH_Y, at.INF_GOLDEN, scale_y),
+        )
     # by position: there are many small tensors, and a dictionary takes longer than the rest
     return Metrics(
         cosine,
@@ -213,8 +227,8 @@ def _finish(
         total_relative,
         euclidean,
         distance if divergence else None,
-        _spread(found, at.X, at.ASIDE_X, at.X_NAN, scale_x),
-        _spread(found, at.Y, at.ASIDE_Y, at.Y_NAN, scale_y),
+        mine,
+        golden,
         absolute,
         square,
         max_relative,
@@ -229,10 +243,7 @@ def _finish(
         tuple(counts[at.INF_MINE : at.INF_BOTH + 1]),
         ulp,
         worst,
-        (
-            _reach(found, at.MIN_X, at.REACH_X, at.INF_MINE, scale_x),
-            _reach(found, at.MIN_Y, at.REACH_Y, at.INF_GOLDEN, scale_y),
-        ),
+        reach,
     )
 
 

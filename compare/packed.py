@@ -24,13 +24,14 @@ _ROW, _METRICS, _VERDICT = (
 )
 
 
-def write_rows(units: list[list[Row]], file: BinaryIO) -> None:
-    """Write the rows of units, so that `read_rows` has them again."""
-    data = marshal.dumps([[_packed(row) for row in unit] for unit in units])
+def write_rows(units: list[list[tuple[Row, Any]]], file: BinaryIO) -> None:
+    """Write the rows of units, each with what is written of it (texts and numbers), so that
+    `read_rows` has them again."""
+    data = marshal.dumps([[(_packed(row), more) for row, more in unit] for unit in units])
     file.write(_LENGTH.pack(len(data)) + data)
 
 
-def read_rows(file: BinaryIO) -> list[list[Row]]:
+def read_rows(file: BinaryIO) -> list[list[tuple[Row, Any]]]:
     """The rows of the next units. Raises EOFError, ValueError or TypeError where they are not
     whole."""
     head = file.read(_LENGTH.size)
@@ -38,7 +39,7 @@ def read_rows(file: BinaryIO) -> list[list[Row]]:
         raise EOFError
     # In one piece: marshal would ask the file for every few bytes.
     found = marshal.loads(file.read(*_LENGTH.unpack(head)))
-    return [[_unpacked(each) for each in unit] for unit in found]
+    return [[(_unpacked(row), more) for row, more in unit] for unit in found]
 
 
 def _packed(row: Row) -> list[Any]:

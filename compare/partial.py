@@ -20,11 +20,10 @@ from typing import Any
 
 from dumper.errors import DumpError, first_line
 
-from .columns import NOWHERE, Place
 from .origin import Origin
 from .result import PARTIAL, explained, unwritable
 from .row import Row, Status
-from .rows import Numbered, line_of, row_of
+from .rows import Numbered, numbered, row_of
 
 FORMAT, VERSION = "msaccucmp partial result", 2
 
@@ -101,9 +100,10 @@ class Partial:
             self._file.seek(self._end)
         self._flushed = time.monotonic()
 
-    def add(self, row: Row, place: Place = NOWHERE) -> None:
-        """Append one row. Raises DumpError when it cannot be written."""
-        line = line_of(self.count + 1, row, place).encode() + b"\n"
+    def add(self, row: Row, rest: str) -> None:
+        """Append one row. rest: what `rows.unnumbered` made of it. Raises DumpError when it cannot
+        be written."""
+        line = numbered(self.count + 1, rest).encode() + b"\n"
         try:
             self._file.write(line)
         except OSError as error:

@@ -29,18 +29,19 @@ class ResultFile:
 
     def __init__(self, folder: Path, file: TextIO, columns: Columns) -> None:
         self._folder, self._file, self._columns = folder, file, columns
-        self._write(csv_line([inert(name) for name in columns.names]))
+        self.write(csv_line([inert(name) for name in columns.names]))
 
     def add(self, row: Row, place: Place = NOWHERE) -> None:
         """Append one row. Raises DumpError when it cannot be written."""
-        self._write(self._columns.line(row, place))
+        self.write(self._columns.line(row, place))
 
     def close(self) -> None:
         """Write out what is left. Raises DumpError when it cannot be."""
         with explained(self._folder):
             self._file.close()
 
-    def _write(self, line: str) -> None:
+    def write(self, line: str) -> None:
+        """Append a line with its end. Raises DumpError when it cannot be written."""
         try:
             self._file.write(line)
         except OSError as error:

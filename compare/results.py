@@ -16,7 +16,16 @@ from .document import summary_of, write
 from .partial import Head, Partial
 from .result import PARTIAL, ResultFile, create, csv_file, explained, publish, reserve
 from .row import Row
+from .rows import unnumbered
 from .summary import Summary
+
+Lines = tuple[str, str]
+"""A row in the csv, and in the json without its number."""
+
+
+def lines_of(row: Row, columns: Columns, place: Place = NOWHERE) -> Lines:
+    """What is written of a row."""
+    return columns.line(row, place), unnumbered(row, place)
 
 
 class Results:
@@ -29,21 +38,20 @@ class Results:
         self._partial, self._table, self._left = partial, table, left
         self.summary = summary
 
-    def add(self, row: Row, place: Place = NOWHERE) -> None:
-        """Take the next row. Raises DumpError when it cannot be written."""
-        self._partial.add(row, place)
-        self._take(row, place)
+    def add(self, row: Row, lines: Lines, place: Place = NOWHERE) -> None:
+        """Take the next row, with what `lines_of` made of it. Raises DumpError when it cannot be
+        written."""
+        self._partial.add(row, lines[1])
+        self._table.write(lines[0])
+        self.summary.add(row, place)
 
     def known(self) -> Iterator[Row]:
         """Take the rows that another run has left, and hand them out; before any other."""
         if self._left:
             for _, row, place in self._partial.rows():
-                self._take(row, place)
+                self._table.add(row, place)
+                self.summary.add(row, place)
                 yield row
-
-    def _take(self, row: Row, place: Place) -> None:
-        self._table.add(row, place)
-        self.summary.add(row, place)
 
 
 @contextlib.contextmanager

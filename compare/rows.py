@@ -21,7 +21,7 @@ from .metrics import Metrics, Ulp, Worst
 from .row import BY_STATUS, MEASURED, Row, Status
 
 _ROW = (
-    '{"row":%d,"index":%d,"op":%s,"side":%s,"record_path":%s,"my_path":%s,"golden_path":%s,'
+    '"index":%d,"op":%s,"side":%s,"record_path":%s,"my_path":%s,"golden_path":%s,'
     '"dtype":%s,"shape":%s,"status":%s,"reasons":%s,"phase":%s,"api":%s,"module":%s,"source":%s,'
     '"custom":%s,"leaf":%s,"match":%s,"low_confidence":%s,"verdict":%s,"metrics":%s}'
 )
@@ -56,9 +56,18 @@ class Numbered(NamedTuple):
 
 def line_of(number: int, row: Row, place: Place) -> str:
     """The row as a JSON object in one line of ASCII, without its end."""
+    return numbered(number, unnumbered(row, place))
+
+
+def numbered(number: int, rest: str) -> str:
+    """The line of a row of that number. rest: what `unnumbered` made of the row."""
+    return f'{{"row":{number:d},{rest}'
+
+
+def unnumbered(row: Row, place: Place) -> str:
+    """The line of a row but for its number, which another process may not know."""
     text, m = _text, row.metrics
     return _ROW % (
-        number,
         row.index,
         text(row.op),
         text(row.side),

@@ -21,12 +21,12 @@ from dumper.reader import Dump
 from .columns import NOWHERE, Columns, Place
 from .comparing import Options
 from .document import options_of
-from .engine import compare_dumps
+from .engine import compare_and_write
 from .origin import environment_of, origin_of
 from .pairing import Pairing
 from .partial import Head, Partial
 from .progress import with_progress
-from .results import Results, results
+from .results import Results, lines_of, results
 from .row import Row
 
 
@@ -102,10 +102,14 @@ def run(
                 done += bytes_of(row)
                 rows += 1
             scale = result.summary.start.scale
-            found = compare_dumps(mine, golden, replace(options, skip=rows), pairing, scale)
+            found = compare_and_write(
+                mine, golden, lambda row: lines_of(row, columns, place(row)),
+                replace(options, skip=rows), pairing, scale,
+            )  # fmt: skip
             total = bytes_in(mine, golden) - done if sys.stderr.isatty() else 0
-            for row in with_progress(found, "comparing", total, bytes_of):
-                result.add(row, place(row))
+            steps = with_progress(found, "comparing", total, lambda each: bytes_of(each[0]))
+            for row, lines in steps:
+                result.add(row, lines, place(row))
                 see(row)
                 rows += 1
     except KeyboardInterrupt:

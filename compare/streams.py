@@ -18,7 +18,7 @@ from dumper import dtypes
 from dumper.stored import Tensor
 
 from .kinds import Prepare, Way
-from .measure import NO_COUNTS, NO_SUMS, Piece, Sums, address, own_desk
+from .measure import Piece, Sums, address, own_desk
 from .native import loops
 
 PIECE = 1 << 18
@@ -36,6 +36,9 @@ _DIRECT = {
 """Dtypes that are read and measured in one call: its name, bytes of an element, whether it is
 half."""
 
+_NUMBERS = frozenset(name for name, kind in dtypes.BY_NAME.items() if kind.bits.name == name)
+"""Dtypes of which what is stored is the value."""
+
 _ROOM = 256 << 20
 """Bytes that all threads together keep tensors in."""
 
@@ -50,6 +53,16 @@ class _Rooms(threading.local):
         size = max(_KEPT, PIECE * 8)
         self.sides = tuple(np.empty(size, np.uint8) for _ in range(2))
         self.addresses = tuple(map(address, self.sides))
+        self._typed: dict[np.dtype, tuple[np.ndarray, np.ndarray]] = {}
+
+    def typed(self, kind: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+        """Both sides' memory as elements of a dtype."""
+        found = self._typed.get(kind)
+        if found is None:
+            found = self._typed[kind] = tuple(
+                side[: side.size // kind.itemsize * kind.itemsize].view(kind) for side in self.sides
+            )
+        return found
 
 
 _rooms = _Rooms()
@@ -98,10 +111,7 @@ class Streams:
         _, itemsize, half = entry
         kept = self.size * itemsize <= _KEPT
         desk, (x, y) = own_desk(), _rooms.addresses
-        desk.parameters[:] = 1.0
-        desk.sums[:] = NO_SUMS
-        desk.counts[:] = NO_COUNTS
-        desk.shares[:] = 0.0
+        desk.clear()
         run(
             *places[0], *places[1], self.size, PIECE, kept, divergence, half, x, y,
             x, y, x, y, *desk.wide, *desk.wide,
@@ -111,15 +121,19 @@ class Streams:
             return None  # the way by pieces says what is wrong, or scales
         if kept:
             self._holder = threading.get_ident()
-        return Sums(desk.sums.tolist(), desk.counts.tolist(), desk.shares.tolist())
+        return desk.read()
 
     def values(self, index: int) -> tuple[object, object]:
         """Both elements at a flat index, as Python numbers."""
         sides = self._mine, self._golden
         if self._holder != threading.get_ident():
             return tuple(side.value(index) for side in sides)
-        mine, golden = self._rooms(index + 1)
-        return self._mine.number(mine[index:]), self._golden.number(golden[index:])
+        mine, golden = self._mine, self._golden
+        x, y = _rooms.typed(mine.stored)[0], _rooms.typed(golden.stored)[1]
+        return (
+            x.item(index) if mine.is_number else mine.number(x[index : index + 1]),
+            y.item(index) if golden.is_number else golden.number(y[index : index + 1]),
+        )
 
     def _whole(self) -> list[Piece]:
         if not self._only:
@@ -152,18 +166,15 @@ class Streams:
 
     def _rooms(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """This thread's memory for so many elements of either side."""
-        mine, golden = _rooms.sides
-        return (
-            mine[: count * self._mine.itemsize].view(self._mine.stored),
-            golden[: count * self._golden.itemsize].view(self._golden.stored),
-        )
+        mine, golden = _rooms.typed(self._mine.stored)[0], _rooms.typed(self._golden.stored)[1]
+        return mine[:count], golden[:count]
 
 
 class _Side:
     """One tensor: how its elements are read, and made what the loops read."""
 
     __slots__ = (
-        "stored", "itemsize", "dtype", "own", "read", "place", "check",
+        "stored", "itemsize", "dtype", "own", "is_number", "read", "place", "check",
         "_tensor", "_bits_of", "_prepare",
     )  # fmt: skip
 
@@ -174,6 +185,7 @@ class _Side:
         self.read, self.place, self.check = tensor.read_into, tensor.place, tensor.check
         self._tensor = tensor
         self.own = dtypes.BY_NAME[tensor.dtype].bits == tensor.stored
+        self.is_number = self.own and tensor.dtype in _NUMBERS
         self._bits_of = None if self.own else tensor.bits_of
         self._prepare = prepare
 

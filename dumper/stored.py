@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import attrgetter
 
 import numpy as np
@@ -375,6 +376,7 @@ def as_claimed(
     return kind(record, side, name, claims, address, at, source)
 
 
+@lru_cache(1 << 12)
 def _is_permuted(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
     """Whether strides visit every element once, in another order than C's."""
     if len(shape) != len(stride) or 0 in shape:

@@ -14,7 +14,7 @@ from dumps import dump, put
 
 from compare import engine, forks
 from compare.comparing import Options
-from compare.engine import compare_dumps
+from compare.engine import compare_and_write, compare_dumps
 from dumper.reader import open_dump
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,6 +72,29 @@ def forking(alone, monkeypatch) -> list:
 def test_the_rows_are_the_same(pair, alone, forking):
     assert rows(pair) == alone
     assert len(forking) == 1
+
+
+def test_what_is_written_is_the_same(pair, alone, forking, monkeypatch):
+    """Of rows that forks have, and of all others; and the parent has its share of the work."""
+    parent, made_here = os.getpid(), []
+
+    def write(row):
+        made_here.append(os.getpid() == parent)
+        return repr(row), row.index
+
+    with open_dump(pair[0]) as mine, open_dump(pair[1]) as golden:
+        found = list(compare_and_write(mine, golden, write))
+    assert [text for _, (text, _) in found] == list(map(repr, (row for row, _ in found))) == alone
+    assert 0 < len(made_here) < len(alone) and all(made_here)
+
+
+@pytest.mark.parametrize("children", range(1, 9))
+def test_turns(children):
+    """Every child has as many, the parent less the more there are, and it is nobody's long."""
+    found = forks.turns(children)
+    assert {found.count(i) for i in range(children)} == {5}
+    assert found.count(None) == max(0, 5 - children)
+    assert len(set(found[: children + 1])) >= children
 
 
 @pytest.mark.parametrize("skip", [1, 2, 3, 100, 10_000])

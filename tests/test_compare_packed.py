@@ -44,15 +44,21 @@ ROWS = st.builds(
 )  # fmt: skip
 
 
-def through(units: list[list[Row]]) -> list[list[Row]]:
+Unit = list[tuple[Row, object]]
+
+
+def through(units: list[Unit]) -> list[Unit]:
     file = io.BytesIO()
     write_rows(units, file)
     file.seek(0)
     return read_rows(file)
 
 
-@given(st.lists(st.lists(ROWS, max_size=3), max_size=3))
-def test_rows_come_out_as_they_went_in(units: list[list[Row]]) -> None:
+WRITTEN = st.none() | st.tuples(st.text(), st.text())
+
+
+@given(st.lists(st.lists(st.tuples(ROWS, WRITTEN), max_size=3), max_size=3))
+def test_rows_come_out_as_they_went_in(units: list[Unit]) -> None:
     found = through(units)
     assert repr(found) == repr(units)  # NaN is itself there
 
@@ -65,7 +71,8 @@ def test_every_field_travels() -> None:
         1, "add", "output", "/a", "/b", "/c", "float32", (2,), Status.DIFFERS, metrics, ("r",),
         "forward", ("x",), "w", "op", True, verdict,
     )  # fmt: skip
-    ((found,),) = through([[row]])
+    (((found, written),),) = through([[(row, ("a", "b"))]])
+    assert written == ("a", "b")
     for name in Row._fields:
         value = getattr(found, name)
         assert repr(value) == repr(getattr(row, name)) and value is not None, name
@@ -76,6 +83,6 @@ def test_every_field_travels() -> None:
 def test_what_is_cut_off_is_an_error(cut: int) -> None:
     file = io.BytesIO()
     row = Row(1, *[None] * 7, Status.EQUAL, None)
-    write_rows([[row, row._replace(index=2)]], file)
+    write_rows([[(row, None), (row._replace(index=2), None)]], file)
     with pytest.raises((EOFError, ValueError, TypeError)):
         read_rows(io.BytesIO(file.getvalue()[:cut]))
