@@ -109,7 +109,7 @@ def test_changed_bytes_end_in_rows(tmp_path_factory, changes):
         content[at] = byte
     (place / "m" / f"Add.a.0.0.{START}").write_bytes(content)
     mine, golden = folder_of(place / "m"), folder_of(place / "g")
-    for right in (Dumps(mine, golden), Originals(mine.ops, {}, None)):
+    for right in (Dumps(mine, golden), Originals(mine, {}, None)):
         shape = FolderColumns(Columns(), True)
         found = [row_of(pair, ALL) for pair in all_pairs(mine, right, [1], rest=True)]
         assert found and all(shape.line(row)[:-2].isprintable() for row in found)

@@ -219,7 +219,7 @@ def test_a_quantized_network_against_itself_before_it_was_compiled(tmp_path):
 def test_what_quantizes(tmp_path, kind, name, fused, dtype, holds):
     file = rules(
         tmp_path / "r.json",
-        op("after", "Relu", None, [None], [f"{name}:0"], ["DT_FLOAT16"]),
+        op("after", "Cast", None, [None], [f"{name}:0"], ["DT_FLOAT16"]),
         op(name, kind, fused, [None], ["data:0"], [dtype]),
     )
     found = load(file)

@@ -241,3 +241,110 @@ def test_two_sides_of_a_quantized_network_are_compared(tmp_path):
     done = run(mine, golden, tmp_path / "out", "-f", file)
     assert said(done)["q:output:0"] == ("conv_quant", "cannot_tell", "quantized")
     assert done.exit_code == 0 and json.loads(file.read_text())
+
+
+def test_an_op_that_computes_floats_of_integers_has_dequantized_them(tmp_path):
+    """Whatever it is called; what only casts has not."""
+    file = rules(
+        tmp_path / "r.json",
+        op("q", "AscendQuant", None, [None], ["data:0"], ["DT_INT8"]),
+        op("mm", "QuantBatchMatmulV3", ["mm"], [None], ["q:0", "w:0"], ["DT_FLOAT16"]),
+        op("relu", "Relu", ["relu"], [None], ["mm:0"], ["DT_FLOAT16"]),
+        op("cast", "Cast", [], [None], ["q:0"], ["DT_FLOAT16"]),
+        op("pool", "MaxPool", ["pool"], [None], ["cast:0"], ["DT_FLOAT16"]),
+        op("arg", "ArgMax", ["arg"], [None], ["q:0"], ["DT_INT32"]),
+        op("gather", "Gather", ["gather"], [None], ["data:0", "arg:0"], ["DT_FLOAT"]),
+    )
+    found = {name for name in ("q", "mm", "relu", "cast", "pool", "arg", "gather")
+             if load(file).is_quantized(name, "output", 0)}  # fmt: skip
+    assert found == {"q", "cast", "pool", "arg"}
+
+
+def test_constants_that_a_dequantizing_op_is_given_are_none(tmp_path):
+    file = rules(
+        tmp_path / "r.json",
+        op("shape", "Const", None, [None], (), ["DT_INT32"]),
+        op("f", "Conv2D", ["conv", "conv_dequant_layer"], [("conv", 0, "")], ["shape:0"],
+           ["DT_FLOAT"]),
+        op("r", "Reshape", ["r"], [None], ["data:0", "shape:0"], ["DT_FLOAT"]),
+    )  # fmt: skip
+    assert not any(load(file).is_quantized(name, "output", 0) for name in ("shape", "f", "r"))
+
+
+def test_ops_without_names_are_what_amct_says(tmp_path):
+    """-f says nothing of conv and conv_scale, -q that both became of conv."""
+    mine, golden = tmp_path / "m", tmp_path / "g"
+    put(mine, 0, "Conv2D", "conv", (), [X + 9])
+    put(mine, 1, "Mul", "conv_scale", (), [X])
+    save(golden, "conv.0.npy", X)
+    first = rules(tmp_path / "f.json", op("conv", "Conv2D"), op("conv_scale", "Mul"))
+    second = rules(
+        tmp_path / "q.json",
+        op("conv", "Conv2D", ["conv"], [None]),
+        op("conv_scale", "Mul", ["conv"], [("conv", 0, "")]),
+    )
+    done = run(mine, golden, tmp_path / "out", "-f", first, "-q", second)
+    assert said(done) == {
+        "conv:output:0": ("NaN", "cannot_tell", "unnamed"),
+        "conv_scale:output:0": ("conv", "same", "bit_equal"),
+    }
+    assert done.exit_code == 0
+
+
+def test_what_is_excused_is_no_finding(tmp_path):
+    """A quantized value with integers here and floats in golden."""
+    mine, golden = tmp_path / "m", tmp_path / "g"
+    put(mine, 0, "AscendQuant", "q", [X], [X.astype("i1")])
+    for name in ("data", "conv"):
+        save(golden, f"{name}.0.npy", X)
+    file = rules(
+        tmp_path / "r.json",
+        op("data", "Data", ["data"], [("data", 0, "")]),
+        op("q", "AscendQuant", ["conv"], [("conv", 0, "")], ["data:0"], ["DT_INT8"]),
+    )
+    done = run(mine, golden, tmp_path / "out", "-f", file, "-advisor")
+    assert said(done)["q:output:0"] == ("conv", "cannot_tell", "quantized")
+    assert "nothing differs" in done.stdout and "0 not comparable" in done.stdout
+    assert "Operator Index: NA" in done.stdout and done.exit_code == 0
+
+
+@pytest.mark.parametrize("agree", [True, False])
+def test_an_op_in_two_graphs(tmp_path, agree):
+    """Files have the graph in their names, which the rules do too."""
+    names = [f"p_sgt_graph_{k}/net/relu" for k in range(2)]
+    files = [
+        op(name, "Relu", [f"r{0 if agree else k}"], [(f"r{0 if agree else k}", 0, "")])
+        for k, name in enumerate(names)
+    ]
+    mine, golden = tmp_path / "m", tmp_path / "g"
+    for k, name in enumerate(names):
+        path = put(mine, k, "Relu", name, (), [X + k])
+        path.rename(f"{path}.4.3{k}.0.0")
+        save(golden, f"r{0 if agree else k}.0.167338372809344{k}.npy", X + k)
+    done = run(mine, golden, tmp_path / "out", "-f", rules(tmp_path / "r.json", *files))
+    assert [row["Verdict"] for row in rows(done)] == ["same"] * 2 and done.exit_code == 0
+    assert "has none of the operators" not in done.stderr
+
+
+def test_the_format_is_no_part_of_what_a_group_makes(tmp_path):
+    grouped = [
+        op(name, "Conv2D", ["A"], [("A", 0, form)])
+        for name, form in (("a_1", "ND"), ("a_2", "NCHW"))
+    ]
+    for each in grouped:
+        each["attr"].append({"key": "_L1_fusion_sub_graph_no", "value": {"s": "0_1"}})
+    loaded = load(rules(tmp_path / "r.json", *grouped))
+    assert [loaded.is_inside(name, "output", 0) for name in ("a_1", "a_2")] == [True, False]
+
+
+def test_slices_that_no_op_is_named_for(tmp_path):
+    """They are of the op that they are called after."""
+    file = rules(tmp_path / "r.json", *[op(f"b_lxslice{k}", "Relu") for k in range(2)])
+    assert of(file, "b") == of(file, "b_lxslice1") == ("b", 0)
+
+
+def test_many_casts_of_one_value_take_no_time(tmp_path):
+    casts = [op(f"c{k}", "Cast", [], [None], ["a:0"]) for k in range(20_000)]
+    first = op("a", "Relu", ["a"], [("a", 0, "")])
+    loaded = load(rules(tmp_path / "r.json", first, *casts))
+    assert loaded.output("c19999", 0)[:2] == ("a", 0)

@@ -229,3 +229,189 @@ def test_one_tensor_is_shown_although_another_cannot_be_read(tmp_path):
     assert run(mine, golden, tmp_path / "out", *options, "-i", "0").exit_code == 0
     done = run(mine, golden, tmp_path / "out", *options, "-i", "1")
     assert done.exit_code == 2 and "in2.0.npy" in done.stderr and "x:input:1" in done.stderr
+
+
+def same(tmp_path, *puts, rule, golden="cann"):
+    """A comparison of a network with itself; its exit status and verdicts."""
+    mine, other, out = both(tmp_path, *puts)
+    return run(mine, other, out, *one_rule(tmp_path, *rule))
+
+
+@pytest.mark.parametrize("golden", ["cann", "npy"])
+def test_what_makes_an_input_may_have_run_elsewhere_only(tmp_path, golden):
+    """In another subfolder, as in a step before."""
+    for side in ("m", "g"):
+        put(tmp_path / side / "0", 0, "Relu", "a", (), [X])
+        put(tmp_path / side / "1", 1, "Add", "b", [X], [X + 1])
+    for at, (name, value) in enumerate({"a": X, "b": X + 1}.items()):
+        (tmp_path / "npy").mkdir(exist_ok=True)
+        save(tmp_path / "npy" / str(at), f"{name}.0.npy", value)
+    options = one_rule(tmp_path, A, B)
+    other, options = ("g", options) if golden == "cann" else ("npy", options[:2])
+    done = run(tmp_path / "m", tmp_path / other, tmp_path / "out", *options)
+    assert verdicts(done) == ["same"] * 3 and done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("places", [("", ""), ("0", "1")])
+def test_a_run_that_mine_lacks_is_missed(tmp_path, places):
+    for at, place in enumerate(places):
+        put(tmp_path / "g" / place, at, "Relu", "a", (), [X])
+    put(tmp_path / "m" / places[0], 0, "Relu", "a", (), [X])
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out", *one_rule(tmp_path, A))
+    assert said(done, "VerdictCode")[1][1:] == ("a:output:0", "a", "not_comparable", "no_partner")
+    assert done.exit_code == 1
+
+
+CAST = op("c", "Cast", [], [None], ["a:0"])
+AFTER = op("b", "Add", ["b"], [("b", 0, "")], ["c:0"])
+
+
+@pytest.mark.parametrize("golden", ["cann", "npy"])
+@pytest.mark.parametrize("casts", [1, 3])
+def test_a_cast_may_run_another_number_of_times(tmp_path, golden, casts):
+    """Behind a loop, or in one."""
+    makers = [(k, "Relu", "a", (), [X + k]) for k in range(2 if casts == 1 else 1)]
+    value = makers[-1][-1][0]
+    puts = [
+        *makers,
+        *[(5 + k, "Cast", "c", [value], [value]) for k in range(casts)],
+        (9, "Add", "b", [value], [X]),
+    ]
+    mine, other, out = both(tmp_path, *puts)
+    options = one_rule(tmp_path, A, CAST, AFTER)
+    if golden == "npy":
+        other, options = tmp_path / "npy", options[:2]
+        for k, (*_, (made,)) in enumerate(makers):
+            save(other, f"a.0.167338372809344{k}.npy", made)
+        save(other, "b.0.npy", X)
+    done = run(mine, other, out, *options)
+    assert set(verdicts(done)) == {"same"} and done.exit_code == 0, done.output
+
+
+def test_what_leaves_no_file_is_what_the_same_operator_takes(tmp_path):
+    """Data, taken by one that runs once and one that runs thrice, in two steps."""
+    data = op("data", "Data", ["data"], [("data", 0, "")])
+    b = op("b", "Add", ["b"], [("b", 0, "")], ["data:0"])
+    puts = [(0, "Relu", "a", [X], [X])]
+    puts += [(1 + k, "Add", "b", [X + k], [X - k]) for k in range(3)]
+    done = same(tmp_path, *puts, rule=(data, A, b))
+    assert verdicts(done) == ["same"] * 8 and done.exit_code == 0, done.output
+    assert all(row["GroundTruth"] == row["NPUDump"] for row in rows(done))
+
+
+def test_a_taker_whose_inputs_are_not_there_is_passed_over(tmp_path):
+    data = op("data", "Data", ["data"], [("data", 0, "")])
+    d = op("d", "Add", ["d"], [("d", 0, "")], ["data:0"])
+    mine, golden = tmp_path / "m", tmp_path / "g"
+    put(mine, 0, "Add", "d", [X], [X])
+    put(golden, 0, "Relu", "a", (), [X])
+    put(golden, 1, "Add", "d", [X], [X])
+    opened, closed = (
+        rules(tmp_path / "on.json", data, d),
+        rules(tmp_path / "off.json", data, A, d),
+    )
+    done = run(mine, golden, tmp_path / "out", "-f", opened, "-cf", closed)
+    assert [each[3] for each in said(done)][:2] == ["same", "same"]
+
+
+def test_of_two_that_claim_one_that_ran_as_often_is_taken(tmp_path):
+    """golden's cast ran once, what it casts twice, as mine."""
+    mine, golden = tmp_path / "m", tmp_path / "g"
+    for k in range(2):
+        put(mine, k, "Relu", "fused", (), [X + k])
+        put(golden, k, "Relu", "a", (), [X + k])
+    put(golden, 5, "Cast", "c", [X + 1], [X + 1])
+    opened = rules(tmp_path / "on.json", op("fused", "Relu", ["a"], [("a", 0, "")]))
+    closed = rules(tmp_path / "off.json", A, op("c", "Cast", [], [("a", 0, "")], ["a:0"]))
+    done = run(mine, golden, tmp_path / "out", "-f", opened, "-cf", closed)
+    assert [each[2:4] for each in said(done)][:2] == [("a", "same"), ("a", "same")]
+    assert done.exit_code == 0, done.output
+
+
+def test_a_piece_of_golden_is_nobodys_fault(tmp_path):
+    mine, golden = tmp_path / "m", tmp_path / "g"
+    put(mine, 0, "Softmax", "soft", (), [X])
+    put(golden, 0, "Sub", "soft_1", (), [X + 1])
+    put(golden, 1, "Exp", "soft_2", (), [X])
+    opened = rules(tmp_path / "on.json", op("soft", "Softmax", ["soft"], [("soft", 0, "")]))
+    closed = rules(
+        tmp_path / "off.json",
+        op("soft_1", "Sub", ["soft"], [None]),
+        op("soft_2", "Exp", ["soft"], [("soft", 0, "")], ["soft_1:0"]),
+    )
+    done = run(mine, golden, tmp_path / "out", "-f", opened, "-cf", closed)
+    assert said(done, "VerdictCode") == [
+        ("soft", "soft:output:0", "soft_2", "same", "bit_equal"),
+        ("NaN", "soft_1:output:0", "soft_1", "cannot_tell", "fused"),
+    ]
+    assert done.exit_code == 0
+
+
+def test_a_split_op_runs_as_its_pieces_do(tmp_path):
+    puts = [(k, "Sub", "s_1", (), [X + k]) for k in range(2)]
+    rule = (
+        op("s_1", "Sub", ["s"], [None]),
+        op("s_2", "Exp", ["s"], [("s", 0, "")], ["s_1:0"]),
+    )
+    done = same(tmp_path, *puts, (5, "Exp", "s_2", [X + 1], [X]), rule=rule)
+    assert verdicts(done) == ["same"] * 4 and done.exit_code == 0, done.output
+
+
+def test_what_makes_another_kind_of_number_is_taken_last(tmp_path):
+    """Although it is called like mine."""
+    mine, golden = tmp_path / "m", tmp_path / "g"
+    put(mine, 0, "Conv2D", "conv", (), [X])
+    put(golden, 0, "Conv2D", "conv", (), [X.astype("i4")])
+    put(golden, 1, "Dequant", "d", (), [X])
+    opened = op("conv", "Conv2D", ["conv", "d"], [("conv", 0, "")], (), ["DT_FLOAT"])
+    closed = (
+        op("conv", "Conv2D", ["conv"], [("conv", 0, "")], (), ["DT_INT32"]),
+        op("d", "Dequant", ["d"], [("conv", 0, "")], ["conv:0"], ["DT_FLOAT"]),
+    )
+    files = rules(tmp_path / "on.json", opened), rules(tmp_path / "off.json", *closed)
+    done = run(mine, golden, tmp_path / "out", "-f", files[0], "-cf", files[1])
+    assert said(done)[0][2:] == ("d", "same") and done.exit_code == 0, done.output
+
+
+def test_a_subfolder_that_one_side_has_alone_is_no_obstacle(tmp_path):
+    put(tmp_path / "m", 0, "Cast", "c", (), [X])
+    put(tmp_path / "m" / "0", 1, "Relu", "a", (), [X])
+    for at, (kind, name) in enumerate([("Relu", "a"), ("Cast", "c")]):
+        put(tmp_path / "g", at, kind, name, (), [X])
+    own = op("c", "Cast", ["c"], [("c", 0, "")])
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out", *one_rule(tmp_path, A, own))
+    assert verdicts(done) == ["same"] * 2 and done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("ruled", [True, False])
+def test_device_ids_in_names_stay_apart(tmp_path, ruled):
+    for side, order in (("m", (0, 1)), ("g", (1, 0))):
+        for at, device in enumerate(order):
+            path = put(tmp_path / side, at, "Relu", "a", (), [X + device])
+            path.rename(f"{path}.{device}")
+    options = one_rule(tmp_path, A) if ruled else ()
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out", *options)
+    assert verdicts(done) == ["same"] * 2 and done.exit_code == 0
+
+
+def test_devices_of_npy_files_stay_apart(tmp_path):
+    """-q alone."""
+    for side, devices in (("m", "01"), ("g", "1")):
+        for device in devices:
+            (tmp_path / side).mkdir(exist_ok=True)
+            save(tmp_path / side / device, "a.0.npy", X + int(device))
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out", "-q", rules(tmp_path / "q", A))
+    found = {row["NPUDumpPath"]: row["Verdict"] for row in rows(done)}
+    assert found == {"0/a.0.npy": "not_comparable", "1/a.0.npy": "same"}
+
+
+def test_files_of_an_input_that_nobody_knows_the_run_of_are_excused(tmp_path):
+    mine, npy = tmp_path / "m", tmp_path / "npy"
+    put(mine, 0, "Relu", "a", [X], [X])
+    save(npy, "a.0.npy", X)
+    for k in range(2):
+        save(npy, f"data.0.167338372809344{k}.npy", X)
+    data = op("data", "Data", ["data"], [("data", 0, "")])
+    done = run(mine, npy, tmp_path / "out", "-f", rules(tmp_path / "r.json", data, A))
+    assert [row["VerdictCode"] for row in rows(done)] == ["unnamed", "bit_equal", *["unnamed"] * 2]
+    assert done.exit_code == 0

@@ -215,3 +215,17 @@ def test_convert_brings_a_part_to_another_format(tmp_path):
     assert done.exit_code == 0, done.output
     found = [np.load(path) for path in sorted(out.glob("*.npy"))]
     assert np.array_equal(np.concatenate(found), value)
+
+
+@pytest.mark.parametrize("make", [threads, slices])
+def test_threads_one_by_one_with_rules(tmp_path, make):
+    """Each with that thread."""
+    from folders import op, rules
+
+    for side in "mg":
+        make(tmp_path / side, 0, X)
+    names = [f"{GRAPH}net/relu"] if make is threads else [f"net/relu_lxslice{k}" for k in range(2)]
+    file = rules(tmp_path / "r.json", *[op(n, "Relu", ["r"], [("r", 0, "")]) for n in names])
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out", "-ffts", "-f", file, "-cf", file)
+    outputs = [row for row in rows(done) if ":output:" in row["TensorIndex"]]
+    assert [row["Verdict"] for row in outputs] == ["same"] * 2, done.output

@@ -297,3 +297,25 @@ def test_shapes_before_padding_are_put_together(form, own):
 @pytest.mark.parametrize("name", ["x" * 4_000_000, "sgt_graph_" * 400_000, "_lxslice" * 500_000])
 def test_long_names_take_no_time(name):
     assert whole_name(name) == name or len(whole_name(name)) < len(name)
+
+
+def test_parts_that_overlap_have_one_shape_before_padding():
+    """Rows that two threads read are counted once."""
+    from ir2tbe.relayout import relayout
+
+    value = np.arange(2 * 3 * 6 * 4, dtype="f2").reshape(2, 3, 6, 4)
+    windows, files = ((0, 4), (2, 6)), []
+    slices = [
+        [[{"lower": a, "higher": b} for a, b in ((0, 2), (0, 1), rows, (0, 4), (0, 16))]]
+        for rows in windows
+    ]
+    kept = said(slice_instance_num=2, output_tensor_slice=slices)
+    for a, b in windows:
+        part = np.ascontiguousarray(value[:, :, a:b])
+        stored = relayout(part, "NCHW", "NC1HWC0")
+        files.append(Dump((), (tensor(stored, form="NC1HWC0", original=part.shape),),
+                          attributes=kept))  # fmt: skip
+    (whole,) = joined(files, [0, 1]).outputs
+    assert whole.original_shape == value.shape
+    back = relayout(whole.values(), "NC1HWC0", "NCHW", original=whole.original_shape)
+    assert np.array_equal(back, value)

@@ -87,8 +87,12 @@ def compare_folders(
         if asked.mapping:
             mapped = write_mapping(pairs, Path(out))
             say(words("mapped", count=mapped.rows, unpaired=mapped.unpaired))
+            if mapped.damaged:
+                say(words("mapped damaged", count=mapped.damaged))
             say(f"mapping: {printable(str(mapped.path))}")
-            return TROUBLE if trouble else int(mapped.unpaired > 0 and not exit_zero)
+            return (
+                TROUBLE if trouble else int(mapped.unpaired + mapped.damaged > 0 and not exit_zero)
+            )
         ready_loops()
         if asked.single:
             shown = write_single(mine, right, asked.single, Path(out), asked.first)
@@ -152,7 +156,7 @@ def _golden(mine: Folder, path: str, asked: Asked) -> Iterator[tuple[Golden, lis
         rules = None
         for file in filter(None, (asked.rules, asked.quantized)):
             rules = rules.before(_rules(file)) if rules else _rules(file, mine)
-        originals = Originals(mine.ops, npy_files(Path(path)), rules)
+        originals = Originals(mine, npy_files(Path(path)), rules)
         if not originals.count:
             raise no_npy_of_ops(Path(path))
         yield originals, [mine]
@@ -200,7 +204,8 @@ def _rules(file: str, folder: Folder | None = None) -> Rules:
     if rules.twice:
         count, name = len(rules.twice), printable(rules.twice[0])
         note(f"{file} lists {count} ops again and otherwise, first {name}; the first one counts")
-    if folder and not any(file_name(op.name.op_name) in rules for op in folder.ops):
+    names = ({op.called, file_name(op.name.op_name)} for op in folder.ops) if folder else ()
+    if folder and not any(name in rules for each in names for name in each):
         note(f"{file} has none of the operators in {folder.root}")
     return rules
 

@@ -13,9 +13,9 @@ from .report import Parting
 
 
 def advice(advisor: Advisor, found: Parting, unread: int, first: int) -> Advice:
-    """What to look at first. advisor: has taken the same rows. unread: folders that could not be
-    looked at. first: elements of each tensor that were compared, 0 for all."""
-    gap = f" {counted(unread, 'folder')} could not be read." if unread else ""
+    """What to look at first. advisor: has taken the same rows. unread: parts of the folders
+    that could not be looked at. first: elements of each tensor that were compared, 0 for all."""
+    gap = f" {counted(unread, 'part')} of the folders could not be read." if unread else ""
     summary, odd = found.summary, found.odd and found.odd.row
     at_once = advisor.at_once(summary, odd, gap)
     if at_once is not None:

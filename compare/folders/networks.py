@@ -6,7 +6,8 @@ AMCT's json says which op of that network each output was. There is one file an 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,8 @@ from .originals import QUANTIZED, named
 from .origins import Key, Origins, key_of
 from .pairs import unmatched
 from .rules import Original, Rules
-from .scan import no_npy_of_ops
+from .runs import Where, matched
+from .scan import Folder, no_npy_of_ops
 
 
 class _Planned(NamedTuple):
@@ -44,11 +46,13 @@ def rows_of_networks(mine: Path, golden: Path, rules: Rules) -> tuple[int, Itera
     for root, found in ((mine, of_mine), (golden, of_golden)):
         if not found:
             raise no_npy_of_ops(root)
-    origins = Origins((), rules, of_golden.__contains__)
+    origins = Origins(Folder(), rules, of_golden.__contains__)
     planned, used = [], set()
     for (op, index), paths in sorted(of_mine.items(), key=_by_name):
         claimed = rules.output(op, index) if op in rules else Original(op, index)
         label = f"{op}:output:{index}"
+        others = of_golden.get(key_of(claimed), []) if claimed else []
+        partners = matched(_places(paths), _places(others))
         for run, path in enumerate(paths):
             reason, code, other = "", "", None
             if rules.is_quantized(op, "output", index):
@@ -57,7 +61,7 @@ def rows_of_networks(mine: Path, golden: Path, rules: Rules) -> tuple[int, Itera
                 reason, code = origins.why_not(op, "output", index, label)
             else:
                 label = f"{claimed.name}:output:{claimed.index}"
-                other = dict(enumerate(of_golden.get(key_of(claimed), ()))).get(run)
+                other = others[partners[run]] if run in partners else None
             used.add(other)
             sides = (left[path], right.get(other))
             planned.append(_Planned(op, (path, other or label), sides, reason, code))
@@ -76,6 +80,10 @@ def rows_of_networks(mine: Path, golden: Path, rules: Rules) -> tuple[int, Itera
 
 def _ops(files: Mapping[str, Path | DumpError]) -> dict[Key, list[str]]:
     return named(path for path, file in files.items() if isinstance(file, Path))
+
+
+def _places(paths: Iterable[str]) -> list[Where]:
+    return [Where(None, os.path.dirname(path), None) for path in paths]
 
 
 def _rest(files: Mapping[str, Path | DumpError], ops: Mapping[Key, list[str]]) -> list[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,10 +24,10 @@ from ir2tbe.cann.names import name_part, parse
 
 from ..files import tensors_in
 from .origins import Claim, Key, Origins, key_of
-from .pairs import Pair, Side, name_of, sides, unmatched
+from .pairs import Pair, Side, sides, unmatched
 from .rules import Rules
-from .runs import Runs
-from .scan import OpFile
+from .runs import Partners, Runs, Where, name_of_file
+from .scan import Folder, OpFile
 
 _NAMES = tuple(
     re.compile(pattern)
@@ -66,7 +66,7 @@ def is_converted(path: str) -> bool:
 
 
 class Originals:
-    """npy files as golden. ops: of mine, all of them. files: by their paths below the folder, with
+    """npy files as golden. mine: my folder. files: by their paths below the folder, with
     what keeps others from being read. Raises DumpError where there are none but what `convert`
     made."""
 
@@ -75,7 +75,7 @@ class Originals:
 
     def __init__(
         self,
-        ops: Sequence[OpFile],
+        mine: Folder,
         files: Mapping[str, Path | DumpError],
         rules: Rules | None,
     ) -> None:
@@ -92,18 +92,23 @@ class Originals:
                 "compare the folders of CANN dumps themselves: -g is the one that was converted",
             )
         self.count = sum(map(len, self._named.values()))
-        self._origins = Origins(ops, rules, self._named.__contains__)
-        runs = ((key, os.path.dirname(path), path)
-                for key, paths in self._named.items() for path in paths)  # fmt: skip
-        self._runs = Runs(runs, self._origins.own.places)
+        self._origins = Origins(mine, rules, self._named.__contains__)
+        self._runs = Runs(
+            (key, Where(None, os.path.dirname(path), None), path)
+            for key, paths in self._named.items()
+            for path in paths
+        )
+        self._partners = Partners(self._origins.own.runs, self._runs)
         self._used: set[str] = set()
+        self._unknown: set[Key] = set()
+        """Of which nobody says which run an input was."""
 
     def partner(self, op: OpFile) -> Side | None:
         """As `pairs.Golden` says."""
 
     def pairs(self, op: OpFile, dump: Dump) -> Iterator[Pair]:
         """As `pairs.Golden` says."""
-        name = name_of(op, dump)
+        name = self._origins.called(op, dump)
         for where, index, side in sides(op, dump):
             pair = Pair(op.number, op.name.op_type, where, side, None)
             quantized = self._rules is not None and self._rules.is_quantized(
@@ -115,14 +120,28 @@ class Originals:
                 reason, code = (QUANTIZED, "quantized") if quantized else why
                 yield replace(pair, reason=reason, code=code)
                 continue
-            key = key_of(claim.original)
-            path, unknown = self._origins.pick(self._runs, key, op, claim.run)
+            path, unknown = self._run(claim, op)
             found = self._paired(pair, claim, path)
             if unknown:
                 found = replace(pair, reason=unknown, code="unnamed")
             if quantized and not _are_integers(found):
                 found = replace(found, reason=QUANTIZED, code="quantized", damaged=False)
             yield found
+
+    def _run(self, claim: Claim, op: OpFile) -> tuple[str | None, str]:
+        """The file of the run that a tensor was, None where there is none, or why nobody knows."""
+        key, last = key_of(claim.original), claim.hops[-1]
+        if last.name is not None and last.number is not None:
+            return self._partners.of(last.name, last.number, key), ""
+        runs = self._runs.runs(key)
+        if len(runs) < 2:
+            return next(iter(runs), None), ""
+        known = [(hop.name, hop.number) for hop in reversed(claim.hops) if hop.number is not None]
+        for own, number in (*known, (name_of_file(op), op.number)):
+            if self._partners.as_often(own, key):
+                return self._partners.of(own, number, key), ""
+        self._unknown.add(key)
+        return None, f"golden has {len(runs)} runs of what made this input; nobody says which"
 
     def _paired(self, pair: Pair, claim: Claim, path: str | None) -> Pair:
         label = f"{claim.original.name}:output:{claim.original.index}"
@@ -157,6 +176,8 @@ class Originals:
                     continue
                 label = f"{op}:output:{number}"
                 reason, code = self._origins.left(op, unmatched(label, False))
+                if (op, number) in self._unknown:
+                    reason, code = "nobody says which input of my operators this was", "unnamed"
                 side = Side(op, label, path)
                 yield Pair(index, None, "output", None, side, reason, code=code)
 

@@ -2,12 +2,12 @@
 
 Fusion rules say it; for an operator that they do not have, its own dump file does, if golden has
 what it names; else its own name. Golden has outputs only, so which of them an input was, only the
-rules can say.
+rules can say. The run is followed through what makes a tensor, operator by operator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ir2tbe.cann.content import Dump, Tensor
@@ -16,8 +16,8 @@ from ir2tbe.cann.threads import whole_name
 
 from .pairs import BY_NAME, BY_ORIGIN, BY_RULES, cut, name_of
 from .rules import Original, Output, Rules
-from .runs import Own, Run, Runs, T
-from .scan import OpFile
+from .runs import Name, Own, name_of_file
+from .scan import Folder, OpFile
 
 Key = tuple[str, int]
 """An output of an op of the original network: its name as files have it, and which."""
@@ -25,58 +25,74 @@ Key = tuple[str, int]
 INSERTED = "the compiler made {}, which is none of the original network"
 
 
+class Hop(NamedTuple):
+    """An output of mine on the way to what makes a tensor. name: of its operator in names of files,
+    None where it has left none. number: of its run."""
+
+    made: Output
+    name: Name | None
+    number: int | None
+
+
 class Claim(NamedTuple):
-    """What a tensor was. by: who says so. made: by which operator of mine; None where nobody says.
-    run: which run of that; None where it has left no file."""
+    """What a tensor was. by: who says so. hops: the output that it is and, where that hands on what
+    it was given, those before it; the last is that of an op of the original network."""
 
     original: Original
     by: str
-    made: Output | None
-    run: Run | None
+    hops: tuple[Hop, ...]
 
 
 class Origins:
-    """ops: of mine, all of them. rules: of my network, None without any. is_there: whether golden
-    has an output."""
+    """mine: my folder. rules: of my network, None without any. is_there: whether golden has an
+    output."""
 
-    def __init__(
-        self, ops: Sequence[OpFile], rules: Rules | None, is_there: Callable[[Key], bool]
-    ) -> None:
-        self._rules, self._is_there = rules, is_there
-        self.own = Own(ops)
+    def __init__(self, mine: Folder, rules: Rules | None, is_there: Callable[[Key], bool]) -> None:
+        self._rules, self._is_there, self._apart = rules, is_there, mine.apart
+        self.own = Own(mine.ops)
+
+    def called(self, op: OpFile, dump: Dump) -> str:
+        """What an operator is called in the rules, if they have it."""
+        name = name_of(op, dump)
+        if self._rules is not None and name not in self._rules and op.called in self._rules:
+            return op.called
+        return name
 
     def of(self, op: OpFile, dump: Dump, where: str, index: int, tensor: Tensor) -> Claim | None:
         """What the index-th input or output of an operator was; None where nobody says."""
-        name, rules, run = name_of(op, dump), self._rules, self.own.of(op)
+        name, rules = self.called(op, dump), self._rules
         if rules is not None and name in rules:
-            made: Output | None = (name, index)
-            if where == "input":
-                made = rules.maker(name, index, len(dump.inputs))
-                run = made and self._made_by(made[0], op)
-            found = made and rules.output(*made)
-            if found is None or rules.is_inside(name, where, index):
+            made = rules.maker(name, index, len(dump.inputs)) if where == "input" else (name, index)
+            hops = rules.hops(*made) if made else []
+            if not hops or rules.is_inside(name, where, index):
                 return None
-            return Claim(found, BY_RULES, made, run)
+            way = tuple(self.way(op, where, hops))
+            return Claim(rules.claim(*hops[-1]), BY_RULES, way)
         if where == "input":
             return None
+        here = (Hop((name, index), name_of_file(op), op.number),)
         origin = tensor.origin
         if origin is not None and origin.name:
             original = Original(cut(origin.name), origin.output_index)
             if self._is_there(key_of(original)):
-                return Claim(original, BY_ORIGIN, (name, index), run)
-        return Claim(Original(name, index), BY_NAME, (name, index), run)
+                return Claim(original, BY_ORIGIN, here)
+        return Claim(Original(name, index), BY_NAME, here)
 
-    def pick(self, runs: Runs[T], key: object, op: OpFile, run: Run | None) -> tuple[T | None, str]:
-        """The run of golden that a tensor of an operator belongs to, None where there is none; and
-        why nobody knows which, '' where that is known. run: of what made it."""
-        if run is not None:
-            return runs.at(key, run), ""
-        found = runs.all(key, op.place)
-        if len(found) < 2:
-            return next(iter(found), None), ""
-        if len(found) == self.own.count(op, runs):
-            return runs.at(key, self.own.of(op)), ""
-        return None, f"golden has {len(found)} runs of what made this input; nobody says which"
+    def way(self, op: OpFile, where: str, made: list[Output]) -> list[Hop]:
+        """The runs of outputs, each of which is what the one before was given, and the first an
+        operator's own output or input."""
+        hops, number = [], op.number
+        for i, output in enumerate(made):
+            if i == 0 and where == "output":
+                own = (op.name.op_type, op.called) if output[0] == op.called else name_of_file(op)
+                hops.append(Hop(output, own, number))
+                continue
+            kind = name_part(self._rules.kind(output[0])) if output[0] in self._rules else ""
+            name = self.own.named(kind, file_name(output[0], self._apart))
+            run = None if name is None else self.own.before(name, number)
+            hops.append(Hop(output, name, run))
+            number = number if run is None else run
+        return hops
 
     def why_not(self, name: str, where: str, index: int, label: str) -> tuple[str, str]:
         """Why a tensor was no output of an op of the original network, and the code of that."""
@@ -97,13 +113,11 @@ class Origins:
         """Why nobody asked for an op of the original network, and the code of that. original: its
         name as files have it."""
         inner = self._rules and self._rules.fused_into(original)
-        if inner:
-            return f"{original} is a part of {inner}, which has no output that is its", "fused"
-        return unmatched, ""
-
-    def _made_by(self, name: str, op: OpFile) -> Run | None:
-        kind = name_part(self._rules.kind(name)) if name in self._rules else ""
-        return self.own.made_by(kind, file_name(name), op)
+        if not inner:
+            return unmatched, ""
+        if file_name(inner) == original:
+            return f"no output of what became of {original} is its", "fused"
+        return f"{original} is a part of {inner}, which has no output that is its", "fused"
 
 
 def key_of(original: Original) -> Key:
@@ -111,6 +125,7 @@ def key_of(original: Original) -> Key:
     return name_part(original.name), original.index
 
 
-def file_name(name: str) -> str:
-    """An operator's name as names of files have it, once its threads are put together."""
-    return name_part(whole_name(name))
+def file_name(name: str, apart: bool = False) -> str:
+    """An operator's name as names of files have it, once its threads are put together, or where
+    they are apart."""
+    return name_part(name if apart else whole_name(name))

@@ -1,8 +1,8 @@
 """What of golden a tensor of mine belongs to, and how two folders of CANN dumps are paired.
 
 Operators pair by type and name, the k-th of that name with the k-th in order of execution, within
-one subfolder before all others, so that devices and models stay apart; what is left pairs by name
-alone. So nothing is dropped that ran twice, as the steps of a training do.
+one subfolder and device before all others, so that devices and models stay apart; what is left
+pairs by name alone. So nothing is dropped that ran twice, as the steps of a training do.
 """
 
 from __future__ import annotations
@@ -218,6 +218,10 @@ def partners(
 
 
 _KEYS: tuple[tuple[Callable[[OpFile], Hashable], str], ...] = (
+    (
+        lambda op: (op.place, op.name.device_id, op.name.op_type, *same_name(op)),
+        BY_TYPE_AND_NAME,
+    ),
     (lambda op: (op.place, op.name.op_type, *same_name(op)), BY_TYPE_AND_NAME),
     (lambda op: (op.name.op_type, *same_name(op)), BY_TYPE_AND_NAME),
     (lambda op: same_name(op), BY_NAME),

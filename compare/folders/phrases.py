@@ -147,6 +147,8 @@ _PHRASES = {
     ),
     "type": ("type", "类型"),
     "tensor": ("tensor", "张量"),
+    "mapped damaged": ("{count} files could not be read", "{count} 个文件无法读取"),
+    "one mapped damaged": ("1 file could not be read", "1 个文件无法读取"),
     "mapped": (
         "{count} rows, {unpaired} without partner",
         "{count} 行，{unpaired} 行没有对应项",

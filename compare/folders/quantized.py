@@ -3,7 +3,7 @@
 From an op that quantizes to one that dequantizes a network computes with such values, also where it
 casts them in between. The original network has none of them. Which op does what is told by its
 type, or by what AMCT puts into the names of ops that it inserts, and by the dtype it makes, where
-one is said.
+one is said; an op that computes floats of such integers has dequantized them.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ _DEQUANTIZES = re.compile(
 _QUANT_TYPES = ("AscendQuant", "AscendWeightQuant")
 _DEQUANT_TYPES = ("AscendDequant", "AscendAntiQuant")
 _WITHOUT_VALUES = ("Shape", "ShapeN", "Size", "Rank")
+_CONSTANTS = ("Const", "Constant")
+_KEEP = ("Cast", "TransData")
+"""Types that make floats of integers and leave them quantized."""
+
 _INTEGERS, _FLOATS = ("DT_INT", "DT_UINT"), ("DT_FLOAT", "DT_BF16")
 
 
@@ -38,7 +42,7 @@ def quantized(ops: Iterable[Op]) -> frozenset[tuple[str, int]]:
         for made in dict.fromkeys(op.inputs):
             takers.setdefault(made, []).append(op.name)
     found: set[tuple[str, int]] = set()
-    reached: set[str] = set()
+    reached: set[tuple[str, bool]] = set()
     waiting: list[tuple[str, int]] = []
     for op in by_name.values():
         quant, dequant = _says(op, _QUANT_TYPES, _QUANTIZES), _undoes(op)
@@ -55,16 +59,21 @@ def quantized(ops: Iterable[Op]) -> frozenset[tuple[str, int]]:
         if output in found:
             continue
         found.add(output)
+        made = by_name.get(output[0])
+        stays = made is not None and _dtype(made, output[1]).startswith(_FLOATS)
         for name in takers.get(output, ()):
-            if name in reached:
-                continue
-            reached.add(name)
             op = by_name[name]
-            if op.kind not in _WITHOUT_VALUES:
-                dequant = _undoes(op)
-                waiting += [
-                    (name, i) for i in range(op.count) if not (dequant and _is_plain(op, i))
-                ]
+            keeps = stays or op.kind in _KEEP
+            if op.kind in _WITHOUT_VALUES or (name, keeps) in reached:
+                continue
+            reached.add((name, keeps))
+            dequant = _undoes(op)
+            waiting += [
+                (name, i)
+                for i in range(op.count)
+                if not (dequant and _is_plain(op, i))
+                and (keeps or not _dtype(op, i).startswith(_FLOATS))
+            ]
     return frozenset(found)
 
 
@@ -85,7 +94,9 @@ def _is_plain(op: Op, index: int) -> bool:
 
 def _is_integer(ops: dict[str, Op], made: tuple[str, int]) -> bool:
     op = ops.get(made[0])
-    return op is not None and _dtype(op, made[1]).startswith(_INTEGERS)
+    if op is None or op.kind in (*_CONSTANTS, *_WITHOUT_VALUES):
+        return False
+    return _dtype(op, made[1]).startswith(_INTEGERS)
 
 
 def _dtype(op: Op, index: int) -> str:

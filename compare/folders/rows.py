@@ -54,7 +54,7 @@ def _without_values(row: Row, pair: Pair) -> Row:
     row = row._replace(reasons=(pair.reason,))
     if pair.code == UNINITIALISED:
         return row._replace(status=Status.UNINITIALISED)
-    if not pair.damaged and None in (pair.mine, pair.golden):
+    if pair.code or (not pair.damaged and None in (pair.mine, pair.golden)):
         row = row._replace(status=Status.UNPAIRED)
     if pair.code:
         row = row.judged_as(Verdict(Kind.CANNOT_TELL, pair.code, pair.reason))

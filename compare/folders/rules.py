@@ -150,16 +150,27 @@ class Rules:
 
     def output(self, name: str, index: int) -> Original | None:
         """What an output of a compiled op was; None where nothing was it."""
+        return next((self.claim(*made) for made in reversed(self.hops(name, index))), None)
+
+    def hops(self, name: str, index: int) -> list[Output]:
+        """An output and, while that is what an inserted op was given, the one that it was; the last
+        one is an op's of the original network. [] where none is."""
+        found = [(name, index)]
         for _ in range(_FAR):
-            op = self._ops.get(name)
+            op = self._ops.get(found[-1][0])
             if op is None:
-                return None
-            if (found := self._named(op, index)) is not None:
+                return []
+            if self._named(op, found[-1][1]) is not None:
                 return found
-            if op.fused != () or op.kind not in _PASS_ON or index >= len(op.inputs):
-                return None
-            name, index = op.inputs[index]
-        return None
+            if op.fused != () or op.kind not in _PASS_ON or found[-1][1] >= len(op.inputs):
+                return []
+            found.append(op.inputs[found[-1][1]])
+        return []
+
+    def dtype(self, name: str, index: int) -> str:
+        """Of an output, as DT_INT8; '' where it is not said."""
+        op = self._ops.get(name)
+        return op.dtypes[index] if op and index < len(op.dtypes) else ""
 
     def is_quantized(self, name: str, where: str, index: int, count: int = 0) -> bool:
         """Whether an input or output holds a quantized value. count: of the file's inputs."""
@@ -177,9 +188,7 @@ class Rules:
         ops = []
         for op in self._own.values():
             outputs = tuple(_through(other, self.output(op.name, i)) for i in range(op.count))
-            fused = op.fused and tuple(
-                dict.fromkeys(name for each in op.fused for name in other.parts(each) or (each,))
-            )
+            fused = other.parts(op.name) if op.fused is None else _all_parts(other, op.fused)
             ops.append(replace(op, fused=fused, outputs=outputs))
         return Rules(ops, self._quantized)
 
@@ -194,7 +203,8 @@ class Rules:
             return op.outputs[index]
         form = op.formats[index] if index < len(op.formats) else None
         if op.fused is None:
-            return Original(op.name, index, form)
+            name = whole_name(op.name)
+            return None if self._sharers[name] else Original(name, index, form)
         alone = len(op.fused) == 1 and self._sharers[op.fused[0]] == 1
         if alone and op.name not in self._last:
             return Original(op.fused[0], index, form)
@@ -219,9 +229,9 @@ class Rules:
                 groups.setdefault(op.group, []).append(op)
         found = {}
         for ops in groups.values():
-            last: dict[Original, Output] = {}
+            last: dict[Output, Output] = {}
             for op in ops:
-                last |= {o: (op.name, i) for i, o in enumerate(op.outputs) if o is not None}
+                last |= {o[:2]: (op.name, i) for i, o in enumerate(op.outputs) if o is not None}
             whole = set(last.values())
             for op in ops if len(ops) > 1 else ():
                 outputs = (at for at in range(op.count) if (op.name, at) in whole)
@@ -245,6 +255,12 @@ class Rules:
             return False
         said = {(op.fused, tuple(self._named(op, i) for i in range(op.count))) for op in ops}
         return len(said) == 1
+
+
+def _all_parts(rules: Rules, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The ops of an earlier network that ops became of; those that it does not say are its own."""
+    parts = ((name,) if (found := rules.parts(name)) is None else found for name in names)
+    return tuple(dict.fromkeys(name for each in parts for name in each))
 
 
 def _through(rules: Rules, original: Original | None) -> Original | None:

@@ -1,94 +1,150 @@
 """Which run of an operator, or of an op of the original network, belongs to which.
 
-What has one name may have run often, on several devices. The k-th run here is the k-th run there,
-counted within a subfolder where both sides have it, else over all. What an operator was given came
-of the last run before it of what makes it.
+What has one name may have run often, on several devices. The k-th run belongs to the k-th, within
+one subfolder and device before all others; with FFTS+ one by one a thread belongs to that thread
+alone. What an operator was given came of the last run before it of what makes it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from .scan import OpFile
 
 T = TypeVar("T")
 
+Name = tuple[str, str]
+"""Type and name of an operator, as names of files have them."""
 
-class Run(NamedTuple):
-    """A run: its subfolder, the how many-th it is there, and over all, from 0."""
 
+class Where(NamedTuple):
+    """Where a run was: its thread where threads are apart, its subfolder, its device where files
+    say it."""
+
+    thread: int | None
     place: str
-    here: int
-    overall: int
+    device: int | None
+
+
+_LEVELS: tuple[Callable[[Where], Hashable], ...] = (
+    lambda where: where,
+    lambda where: where[:2],
+    lambda where: where.thread,
+)
+
+
+def where_of(op: OpFile) -> Where:
+    """Where an operator ran."""
+    return Where(op.name.thread_id, op.place, op.name.device_id)
+
+
+def matched(mine: Sequence[Where], golden: Sequence[Where]) -> dict[int, int]:
+    """Which of golden's runs belongs to which of mine, all of one name and in order."""
+    found: dict[int, int] = {}
+    left, others = list(range(len(mine))), list(range(len(golden)))
+    for level in _LEVELS:
+        queues: dict[Hashable, deque[int]] = {}
+        for i in others:
+            queues.setdefault(level(golden[i]), deque()).append(i)
+        for i in left:
+            if queue := queues.get(level(mine[i])):
+                found[i] = queue.popleft()
+        left = [i for i in left if i not in found]
+        others = sorted(i for queue in queues.values() for i in queue)
+    return found
 
 
 class Runs(Generic[T]):
-    """Runs by key. items: (key, subfolder, run) in order of execution. by_place: both sides have
-    subfolders in common, so that runs are counted within one."""
+    """Runs by key. items: (key, where, run) in order of execution."""
 
-    def __init__(self, items: Iterable[tuple[Hashable, str, T]], places: Iterable[str]) -> None:
-        """places: the other side's subfolders."""
-        self._here: dict[tuple[Hashable, str], list[T]] = {}
-        self._overall: dict[Hashable, list[T]] = {}
-        own = set()
-        for key, place, item in items:
-            own.add(place)
-            self._here.setdefault((key, place), []).append(item)
-            self._overall.setdefault(key, []).append(item)
-        self.by_place = not own.isdisjoint(places)
+    def __init__(self, items: Iterable[tuple[Hashable, Where, T]]) -> None:
+        self._runs: dict[Hashable, tuple[list[Where], list[T]]] = {}
+        for key, where, run in items:
+            places, runs = self._runs.setdefault(key, ([], []))
+            places.append(where)
+            runs.append(run)
 
     def __contains__(self, key: Hashable) -> bool:
-        return key in self._overall
+        return key in self._runs
 
-    def all(self, key: Hashable, place: str) -> list[T]:
-        """The runs that may belong to those of the other side in a subfolder."""
-        return self._here.get((key, place), []) if self.by_place else self._overall.get(key, [])
+    def places(self, key: Hashable) -> list[Where]:
+        """Where its runs were."""
+        return self._runs[key][0] if key in self._runs else []
 
-    def at(self, key: Hashable, run: Run) -> T | None:
-        """The run that belongs to one of the other side; None where there is none."""
-        found = self.all(key, run.place)
-        k = run.here if self.by_place else run.overall
-        return found[k] if k < len(found) else None
+    def runs(self, key: Hashable) -> list[T]:
+        """Its runs."""
+        return self._runs[key][1] if key in self._runs else []
+
+
+class Partners(Generic[T]):
+    """Runs of mine and of golden. mine: by number."""
+
+    def __init__(self, mine: Runs[int], golden: Runs[T]) -> None:
+        self._mine, self._golden = mine, golden
+        self._known: dict[tuple[Hashable, Hashable], dict[int, T]] = {}
+
+    def of(self, key: Hashable, number: int, other: Hashable) -> T | None:
+        """The run of golden's `other` that belongs to one of my `key`; None where there is none."""
+        found = self._known.get((key, other))
+        if found is None:
+            runs, numbers = self._golden.runs(other), self._mine.runs(key)
+            pairs = matched(self._mine.places(key), self._golden.places(other))
+            found = self._known[key, other] = {numbers[i]: runs[k] for i, k in pairs.items()}
+        return found.get(number)
+
+    def as_often(self, key: Hashable, other: Hashable) -> bool:
+        """Whether both ran as often."""
+        return len(self._mine.runs(key)) == len(self._golden.runs(other))
 
 
 class Own:
-    """The runs of my operators."""
+    """The runs of my operators, by type and name; those of a graph of FFTS+ also by the name that
+    has the graph in it."""
 
-    def __init__(self, ops: Iterable[OpFile]) -> None:
-        self._here: dict[Hashable, list[int]] = {}
-        self._overall: dict[Hashable, list[int]] = {}
-        self.places: set[str] = set()
-        self._types: dict[str, set[str]] = {}
+    def __init__(self, ops: Sequence[OpFile]) -> None:
+        self._ops = ops
+        self.runs = Runs((name, where_of(op), op.number) for op in ops for name in _names(op))
+        self._types: dict[str, list[str]] = {}
+        self._at: dict[tuple[Name, Hashable], list[int]] = {}
         for op in ops:
-            self.places.add(op.place)
-            self._types.setdefault(op.name.op_name, set()).add(op.name.op_type)
-            self._here.setdefault((*_key(op), op.place), []).append(op.number)
-            self._overall.setdefault(_key(op), []).append(op.number)
+            for kind, name in _names(op):
+                types = self._types.setdefault(name, [])
+                if kind not in types:
+                    types.append(kind)
+                for level in _LEVELS:
+                    key = (kind, name), level(where_of(op))
+                    self._at.setdefault(key, []).append(op.number)
 
-    def of(self, op: OpFile) -> Run:
-        """Which run an operator is."""
-        return self._before(_key(op), op)
+    def named(self, kind: str, name: str) -> Name | None:
+        """What an op is called in names of files; None where it has left none. Of one that has
+        another type there, the name counts."""
+        return only_type(self._types, kind, name)
 
-    def count(self, op: OpFile, runs: Runs) -> int:
-        """How many runs of its name there are, as `runs.all` counts them."""
-        if runs.by_place:
-            return len(self._here[(*_key(op), op.place)])
-        return len(self._overall[_key(op)])
-
-    def made_by(self, kind: str, name: str, op: OpFile) -> Run | None:
-        """The last run before an operator of another one; None where that has left no file before.
-        kind, name: as in names of files; of one that has another type there, the name counts."""
-        types = self._types.get(name, set())
-        kind = kind if kind in types or len(types) != 1 else next(iter(types))
-        found = self._before((kind, name, None), op)
-        return None if found.overall < 1 else Run(op.place, found.here - 1, found.overall - 1)
-
-    def _before(self, key: tuple[Hashable, ...], op: OpFile) -> Run:
-        here, overall = self._here.get((*key, op.place), []), self._overall.get(key, [])
-        return Run(op.place, bisect_left(here, op.number), bisect_left(overall, op.number))
+    def before(self, name: Name, number: int) -> int | None:
+        """The last run before a file of mine, of the same subfolder and device if there is one."""
+        where = where_of(self._ops[number - 1])
+        for level in _LEVELS:
+            numbers = self._at.get((name, level(where)), [])
+            if at := bisect_left(numbers, number):
+                return numbers[at - 1]
+        return None
 
 
-def _key(op: OpFile) -> tuple[str, str, int | None]:
-    return op.name.op_type, op.name.op_name, op.name.thread_id
+def name_of_file(op: OpFile) -> Name:
+    """Type and name of an operator."""
+    return op.name.op_type, op.name.op_name
+
+
+def _names(op: OpFile) -> tuple[Name, ...]:
+    return tuple(dict.fromkeys((name_of_file(op), (op.name.op_type, op.called))))
+
+
+def only_type(types: dict[str, list[str]], kind: str, name: str) -> Name | None:
+    """Type and name where such files are, by the type that was said, else the only one."""
+    known = types.get(name, [])
+    if kind in known:
+        return kind, name
+    return (known[0], name) if len(known) == 1 else None

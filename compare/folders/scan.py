@@ -28,7 +28,8 @@ _EXAMPLE = "Add.add_1.3.2.1673383728093446"
 class OpFile(NamedTuple):
     """One operator's file. number: from 1, in order of execution. place: its folder below the root,
     '' for the root itself. threads: of one that FFTS+ ran, each thread with its file, None of the
-    whole; path is that of the first, and the name is the whole operator's. uneven: threads have
+    whole; path is that of the first, and the name is the whole operator's. called: as its files are
+    but for what tells threads apart. uneven: threads have
     left different numbers of files, so that nobody knows which belong together."""
 
     number: int
@@ -37,6 +38,7 @@ class OpFile(NamedTuple):
     place: str
     threads: tuple[tuple[int | None, Path], ...] = ()
     uneven: bool = False
+    called: str = ""
 
     def read(self) -> Dump:
         """What the operator's file holds, or its files together. Raises DumpError."""
@@ -52,11 +54,13 @@ class OpFile(NamedTuple):
 
 @dataclass
 class Folder(Missed):
-    """A folder and all below it. has_threads: any file is of an FFTS+ thread."""
+    """A folder and all below it. has_threads: any file is of an FFTS+ thread. apart: those are
+    operators of their own."""
 
     root: Path = Path()
     ops: list[OpFile] = field(default_factory=list)
     has_threads: bool = False
+    apart: bool = False
 
 
 class _File(NamedTuple):
@@ -79,7 +83,7 @@ def folder_of(root: Path, apart: bool = False) -> Folder | None:
     except (OSError, ValueError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DumpError(f"cannot look at this ({reason})", root, "check the path") from None
-    found = Folder(root=root)
+    found = Folder(root=root, apart=apart)
     files = [
         _File(file.name.timestamp, os.fspath(file.path), file.name, _place(folder, root))
         for folder, dumps in walk(root, found)
@@ -102,23 +106,29 @@ def _place(folder: Path, root: Path) -> str:
 
 
 def _one_by_one(files: Iterable[_File]) -> list[OpFile]:
-    return [OpFile(0, Path(file.path), file.name, file.place) for file in files]
+    return [
+        OpFile(0, Path(file.path), file.name, file.place, called=file.name.op_name)
+        for file in files
+    ]
 
 
 def _put_together(files: Iterable[_File]) -> list[OpFile]:
     """Operators in the order of their first files."""
     ops: dict[Hashable, tuple[_File, list[tuple[int | None, Path]]]] = {}
     runs: dict[Hashable, Counter[int]] = {}
+    called: dict[Hashable, str] = {}
     for file in files:
         if file.name.task_type != FFTS_PLUS:
             ops[file.path] = file, []
             continue
         thread = thread_of(file.name)
         name = replace(file.name, op_name=whole_name(file.name.op_name), thread_id=None)
-        key = file.place, name.op_type, without_slice(file.name.op_name), name.device_id
+        graph = without_slice(file.name.op_name)
+        key = file.place, name.op_type, graph, name.device_id
         run = file.path if thread is None else (key, runs.setdefault(key, Counter())[thread])
         if thread is not None:
             runs[key][thread] += 1
+        called[run] = graph
         _, threads = ops.setdefault(run, (file._replace(name=name), []))
         threads.append((thread, Path(file.path)))
     uneven = {key for key, counts in runs.items() if len(set(counts.values())) > 1}
@@ -126,6 +136,7 @@ def _put_together(files: Iterable[_File]) -> list[OpFile]:
         OpFile(
             0, Path(file.path), file.name, file.place, tuple(sorted(threads)),
             isinstance(run, tuple) and run[0] in uneven,
+            called[run] if threads else file.name.op_name,
         )
         for run, (file, threads) in ops.items()
     ]  # fmt: skip

@@ -85,28 +85,31 @@ class FolderColumns:
 
 
 class Mapping(NamedTuple):
-    """The file, its rows, and how many of them have one side only, which is somebody's fault."""
+    """The file, its rows, and how many of them have one side only, which is somebody's fault, or
+    are of a file that could not be read."""
 
     path: Path
     rows: int
     unpaired: int
+    damaged: int
 
 
 def write_mapping(pairs: Iterable[Pair], folder: Path) -> Mapping:
     """Write `mapping_<time>.csv`: what belongs to what. Raises DumpError where it cannot be."""
-    rows = unpaired = 0
+    rows = unpaired = damaged = 0
     with adding(folder, "mapping", ".csv") as (file, paths):
         file.write(csv_line(MAPPING).encode())
         for pair in pairs:
             rows += 1
-            unpaired += not pair.code and (pair.damaged or None in (pair.mine, pair.golden))
+            damaged += pair.damaged
+            unpaired += not (pair.code or pair.damaged) and None in (pair.mine, pair.golden)
             sides = (pair.mine, pair.golden)
             cells = [
                 str(pair.index), _text(pair.op_type), *(_text(side and side.op) for side in sides),
                 tensor_index(pair), *(_text(side and side.path) for side in sides),
             ]  # fmt: skip
             file.write(csv_line(cells).encode())
-    return Mapping(paths[0], rows, unpaired)
+    return Mapping(paths[0], rows, unpaired, damaged)
 
 
 def tensor_index(pair: Pair) -> str:

@@ -127,10 +127,14 @@ def _original_of(
     axis, tile = found
     if axis >= len(first) or len({o[:axis] + o[axis + 1 :] for o in originals}) > 1:
         return ()
-    sizes = [each[cut[0]] * (1 if tile is None else each[tile]) for each in extents]
+    tiles = [1 if tile is None else each[tile] for each in extents]
+    sizes = [each[cut[0]] * n for each, n in zip(extents, tiles, strict=True)]
     if any(o[axis] > size for o, size in zip(originals, sizes, strict=True)):
         return first if len(set(originals)) == 1 else ()
-    return (*first[:axis], sum(o[axis] for o in originals), *first[axis + 1 :])
+    ends = [
+        place[cut[0]][0] * n + o[axis] for place, n, o in zip(places, tiles, originals, strict=True)
+    ]
+    return (*first[:axis], max(ends), *first[axis + 1 :])
 
 
 def _plain_axis(form: str, rank: int, axis: int) -> tuple[int, int | None] | None:
