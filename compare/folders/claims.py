@@ -15,7 +15,7 @@ from ir2tbe.cann.names import name_part
 
 from .origins import Claim, Hop, Key, file_name, key_of
 from .rules import Original, Rules
-from .runs import Name, only_type
+from .runs import Name, name_of_file, only_type, types_by_name
 from .scan import Folder
 
 
@@ -47,11 +47,7 @@ class Claims:
 
     def __init__(self, golden: Folder, plain: Rules, rules: Rules) -> None:
         self._plain, self._rules, self._apart = plain, rules, golden.apart
-        self._types: dict[str, list[str]] = {}
-        for op in golden.ops:
-            types = self._types.setdefault(op.name.op_name, [])
-            if op.name.op_type not in types:
-                types.append(op.name.op_type)
+        self._types = types_by_name(map(name_of_file, golden.ops))
         self._made = self._collected("output", plain.claims())
         self._behind = self._collected("output", plain.handed_on())
         self._taken = self._collected("input", plain.takes())

@@ -107,16 +107,12 @@ class Own:
     def __init__(self, ops: Sequence[OpFile]) -> None:
         self._ops = ops
         self.runs = Runs((name, where_of(op), op.number) for op in ops for name in _names(op))
-        self._types: dict[str, list[str]] = {}
+        self._types = types_by_name(name for op in ops for name in _names(op))
         self._at: dict[tuple[Name, Hashable], list[int]] = {}
         for op in ops:
-            for kind, name in _names(op):
-                types = self._types.setdefault(name, [])
-                if kind not in types:
-                    types.append(kind)
+            for name in _names(op):
                 for level in _LEVELS:
-                    key = (kind, name), level(where_of(op))
-                    self._at.setdefault(key, []).append(op.number)
+                    self._at.setdefault((name, level(where_of(op))), []).append(op.number)
 
     def named(self, kind: str, name: str) -> Name | None:
         """What an op is called in names of files; None where it has left none. Of one that has
@@ -140,6 +136,14 @@ def name_of_file(op: OpFile) -> Name:
 
 def _names(op: OpFile) -> tuple[Name, ...]:
     return tuple(dict.fromkeys((name_of_file(op), (op.name.op_type, op.called))))
+
+
+def types_by_name(names: Iterable[Name]) -> dict[str, list[str]]:
+    """The types that operators of each name have, in their order."""
+    found: dict[str, dict[str, None]] = {}
+    for kind, name in names:
+        found.setdefault(name, {})[kind] = None
+    return {name: list(types) for name, types in found.items()}
 
 
 def only_type(types: dict[str, list[str]], kind: str, name: str) -> Name | None:
