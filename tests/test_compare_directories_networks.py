@@ -212,6 +212,8 @@ def test_a_quantized_network_against_itself_before_it_was_compiled(tmp_path):
         ("Relu", "x", ["a.quant"], "DT_INT8", True),
         ("Relu", "x", ["a.quant"], "", True),
         ("Relu", "a.quantizer", None, "DT_INT8", False),
+        ("Relu", "vq.quant_conv", None, "DT_INT8", False),
+        ("Relu", "a.quant_1", None, "DT_INT8", True),
         ("Relu", "conv1_dequant_layer", None, "DT_INT8", False),
         ("Relu", "x", None, "DT_INT8", False),
     ],

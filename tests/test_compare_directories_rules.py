@@ -309,9 +309,10 @@ def test_what_is_excused_is_no_finding(tmp_path):
 
 
 @pytest.mark.parametrize("agree", [True, False])
-def test_an_op_in_two_graphs(tmp_path, agree):
+@pytest.mark.parametrize("slice", ["", "_lxslice0"])
+def test_an_op_in_two_graphs(tmp_path, agree, slice):
     """Files have the graph in their names, which the rules do too."""
-    names = [f"p_sgt_graph_{k}/net/relu" for k in range(2)]
+    names = [f"p_sgt_graph_{k}/net/relu{slice}" for k in range(2)]
     files = [
         op(name, "Relu", [f"r{0 if agree else k}"], [(f"r{0 if agree else k}", 0, "")])
         for k, name in enumerate(names)
@@ -341,6 +342,9 @@ def test_slices_that_no_op_is_named_for(tmp_path):
     """They are of the op that they are called after."""
     file = rules(tmp_path / "r.json", *[op(f"b_lxslice{k}", "Relu") for k in range(2)])
     assert of(file, "b") == of(file, "b_lxslice1") == ("b", 0)
+    second = rules(tmp_path / "q.json", op("b", "Relu", ["x"], [("y", 0, "")]))
+    composed = load(file).before(load(second))
+    assert composed.output("b", 0)[:2] == ("y", 0)
 
 
 def test_many_casts_of_one_value_take_no_time(tmp_path):

@@ -415,3 +415,130 @@ def test_files_of_an_input_that_nobody_knows_the_run_of_are_excused(tmp_path):
     done = run(mine, npy, tmp_path / "out", "-f", rules(tmp_path / "r.json", data, A))
     assert [row["VerdictCode"] for row in rows(done)] == ["unnamed", "bit_equal", *["unnamed"] * 2]
     assert done.exit_code == 0
+
+
+NAMED = op("c", "Cast", [], [("a", 0, "ND")], ["a:0"])
+
+
+@pytest.mark.parametrize("golden", ["cann", "npy", "npy -q"])
+@pytest.mark.parametrize("cast", [CAST, NAMED])
+def test_a_cast_that_is_named_too_hands_on(tmp_path, golden, cast):
+    """What rules call it, or -q makes of them, is what it was given: its runs are that one's."""
+    puts = [(k, "Relu", "a", (), [X + k]) for k in range(2)]
+    puts += [(5, "Cast", "c", [X + 1], [X + 1]), (9, "Add", "b", [X + 1], [X])]
+    mine, other, out = both(tmp_path, *puts)
+    options = one_rule(tmp_path, A, cast, AFTER)
+    if golden != "cann":
+        other, options = tmp_path / "npy", options[:2]
+        for k in range(2):
+            save(other, f"a.0.167338372809344{k}.npy", X + k)
+        save(other, "b.0.npy", X)
+    if golden.endswith("-q"):
+        unrelated = rules(tmp_path / "q.json", op("z", "Relu", ["z"], [("z", 0, "")]))
+        options = (*options, "-q", unrelated)
+    done = run(mine, other, out, *options)
+    assert set(verdicts(done)) == {"same"} and done.exit_code == 0, done.output
+
+
+def test_a_named_cast_of_golden_does_not_stand_for_its_maker(tmp_path):
+    """golden's maker is bare in its rules, and is called otherwise than mine."""
+    mine, golden = tmp_path / "m", tmp_path / "g"
+    for k in range(2):
+        put(mine, k, "Relu", "a_r", (), [X + k])
+        put(golden, k, "Relu", "a", (), [X + k])
+    put(golden, 5, "Cast", "c", [X + 1], [X + 1])
+    opened = rules(tmp_path / "on.json", op("a_r", "Relu", ["a"], [("a", 0, "")]))
+    closed = rules(tmp_path / "off.json", op("a", "Relu"), NAMED)
+    done = run(mine, golden, tmp_path / "out", "-f", opened, "-cf", closed)
+    assert [each[2:] for each in said(done)][:2] == [("a", "same")] * 2
+    assert done.exit_code == 0, done.output
+
+
+def test_surplus_casts_hand_on_what_was_compared(tmp_path):
+    mine, golden = tmp_path / "m", tmp_path / "g"
+    for side in (mine, golden):
+        put(side, 0, "Relu", "a", (), [X])
+    for k in range(2):
+        put(golden, 1 + k, "Cast", "c", [X], [X])
+    opened, closed = rules(tmp_path / "on.json", A), rules(tmp_path / "off.json", A, NAMED)
+    done = run(mine, golden, tmp_path / "out", "-f", opened, "-cf", closed)
+    assert {row["VerdictCode"] for row in rows(done)} == {"bit_equal", "repeated"}
+    assert done.exit_code == 0
+
+
+def test_a_maker_of_the_same_device_goes_before_others(tmp_path):
+    """It ran in the first step only, and the other device's later."""
+    for side in "mg":
+        for device in range(2):
+            folder = tmp_path / side / str(device)
+            put(folder / "0", device, "Relu", "a", (), [X + device])
+            put(folder / "1", 2 + device, "Add", "b", [X + device], [X])
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out", *one_rule(tmp_path, A, B))
+    assert verdicts(done) == ["same"] * 6 and done.exit_code == 0, done.output
+
+
+def test_a_cast_of_other_runs_does_not_stand_for_its_maker(tmp_path):
+    """golden has no file of a, only of what its last run became."""
+    mine, golden = tmp_path / "m", tmp_path / "g"
+    for k in range(3):
+        put(mine, k, "Relu", "a", (), [X + k])
+    put(golden, 5, "Cast", "c", [X + 2], [X + 2])
+    opened, closed = rules(tmp_path / "on.json", A), rules(tmp_path / "off.json", A, CAST)
+    done = run(mine, golden, tmp_path / "out", "-f", opened, "-cf", closed)
+    assert [each[2:] for each in said(done)][:3] == [("NaN", "not_comparable")] * 3
+
+
+@pytest.mark.parametrize("golden", ["cann", "npy"])
+def test_a_subfolder_says_which_run_of_data_it_is(tmp_path, golden):
+    """Once a device, and its taker runs twice."""
+    data = op("data", "Data", ["data"], [("data", 0, "")])
+    for device in range(2):
+        for side in "mg":
+            for k in range(2):
+                value = X + device + (1000 if side == "m" and device else 0)
+                put(tmp_path / side / str(device), 4 * device + k, "Relu", "a", [value], [X])
+        put(tmp_path / "g" / str(device), 9, "Data", "data", (), [X + device])
+        (tmp_path / "npy").mkdir(exist_ok=True)
+        save(tmp_path / "npy" / str(device), "data.0.npy", X + device)
+    options = one_rule(tmp_path, data, A)
+    other, options = ("g", options) if golden == "cann" else ("npy", options[:2])
+    done = run(tmp_path / "m", tmp_path / other, tmp_path / "out", *options)
+    found = [row["Verdict"] for row in rows(done) if row["TensorIndex"] == "a:input:0"]
+    assert found == ["same", "same", "differs", "differs"] and done.exit_code == 1
+
+
+def test_inserted_operators_of_one_name_that_are_given_the_same_are_compared(tmp_path):
+    """Others are not: a compiler's numbers in names mean nothing."""
+    mine, golden = tmp_path / "m", tmp_path / "g"
+    for side, value in ((mine, X), (golden, X + 1)):
+        put(side, 0, "Relu", "a", (), [X])
+        put(side, 1, "AscendQuant", "q", [X], [value])
+    q = op("q", "AscendQuant", [], [None], ["a:0"], ["DT_INT8"])
+    other = op("q", "AscendQuant", [], [None], ["z:0"], ["DT_INT8"])
+    for second, verdict in ((q, "differs"), (other, "cannot_tell")):
+        z = op("z", "Relu", ["z"], [("z", 0, "")])
+        files = rules(tmp_path / "on.json", A, q), rules(tmp_path / "off.json", A, z, second)
+        done = run(mine, golden, tmp_path / "out", "-f", files[0], "-cf", files[1])
+        found = {row["TensorIndex"]: row["Verdict"] for row in rows(done)}
+        assert found["q:output:0"] == verdict, done.output
+
+
+def test_what_is_taken_twice_is_compared_twice(tmp_path):
+    """Each input with that input."""
+    data = op("data", "Data", ["data"], [("data", 0, "")])
+    twice = op("d", "Add", ["d"], [("d", 0, "")], ["data:0", "data:0"])
+    mine, golden = tmp_path / "m", tmp_path / "g"
+    put(mine, 0, "Add", "d", [X, X], [X])
+    put(golden, 0, "Add", "d", [X + 1, X], [X])
+    done = run(mine, golden, tmp_path / "out", *one_rule(tmp_path, data, twice))
+    assert verdicts(done) == ["differs", "same", "same"]
+
+
+def test_many_takers_of_one_value_take_no_time(tmp_path):
+    from compare.folders.runs import Partners, Runs, Where
+
+    many = 20_000
+    where = Where(None, "", None)
+    mine = Runs([("a", where, n) for n in range(many)])
+    partners = Partners(mine, Runs([("d", where, n) for n in range(many)]))
+    assert all(partners.likely("a", n, "d") == (n, many) for n in range(many))

@@ -48,9 +48,13 @@ class Claims:
     def __init__(self, golden: Folder, plain: Rules, rules: Rules) -> None:
         self._plain, self._rules, self._apart = plain, rules, golden.apart
         self._types = types_by_name(map(name_of_file, golden.ops))
-        self._made = self._collected("output", plain.claims())
-        self._behind = self._collected("output", plain.handed_on())
-        self._taken = self._collected("input", plain.takes())
+        self._made = self._collected(plain.claims())
+        self._behind = self._collected(plain.handed_on())
+        self._taken: dict[Key, list[Place]] = {}
+        for op, index, original in plain.takes():
+            if (name := self.name(op)) is not None:
+                key = original.name, original.index
+                self._taken.setdefault(key, []).append(Place(name, "input", index, op))
         self._names = self._alone()
 
     def __contains__(self, key: Key) -> bool:
@@ -78,7 +82,6 @@ class Claims:
             (made.by_parts.get(self._rules.parts(last.made[0]) or ()), last),
             *called,
             (made.last, last),
-            (behind.last, last),
         ]
         for place, hop in candidates:
             if place is not None:
@@ -88,12 +91,17 @@ class Claims:
         if not found and (place := self._of_name(claim, last)) is not None:
             yield place, last
 
-    def takers(self, original: Original, consumer: str) -> Iterator[Place]:
-        """Which of golden's inputs are that, first that of an operator that is called like mine."""
-        found = self._taken.get(self.key(original))
-        if found is not None:
-            called = found.by_name.get(file_name(consumer, self._apart))
-            yield from dict.fromkeys(filter(None, (called, *found.by_name.values())))
+    def behind(self, original: Original) -> Place | None:
+        """The last of golden's outputs that hand that on, of other runs perhaps."""
+        found = self._behind.get(self.key(original))
+        return found and found.last
+
+    def takers(self, original: Original, consumer: str, index: int) -> Iterator[Place]:
+        """Which of golden's inputs are that, first those of an operator that is called like mine,
+        and of these the one of my index."""
+        found = self._taken.get(self.key(original), [])
+        called = file_name(consumer, self._apart)
+        yield from sorted(found, key=lambda each: (each.name[1] != called, each.index != index))
 
     def name(self, op: str) -> Name | None:
         """What an op of golden's rules is called in names of files; None where it has left none."""
@@ -124,15 +132,13 @@ class Claims:
         other = _kind(self._plain, place.op, place.index)
         return bool(kind and other and kind != other)
 
-    def _collected(
-        self, where: str, found: Iterable[tuple[str, int, Original]]
-    ) -> dict[Key, _Found]:
+    def _collected(self, found: Iterable[tuple[str, int, Original]]) -> dict[Key, _Found]:
         """Of those that have left a file."""
         places: dict[Key, _Found] = {}
         for op, index, original in found:
             if (name := self.name(op)) is not None:
                 key = original.name, original.index
-                place = Place(name, where, index, op)
+                place = Place(name, "output", index, op)
                 places.setdefault(key, _Found()).add(place, self._plain.parts(op))
         return places
 

@@ -15,6 +15,7 @@ from functools import lru_cache
 from dumper.errors import DumpError
 from ir2tbe.cann.content import Dump
 from ir2tbe.cann.names import name_part
+from ir2tbe.cann.threads import whole_name
 
 from .claims import Claims, Place
 from .origins import INSERTED, Claim, Hop, Origins
@@ -38,6 +39,7 @@ class Compiled:
         self._ops, self._rules, self._plain = golden.ops, rules, plain
         self._claims = Claims(golden, plain, rules)
         self._origins = Origins(mine, rules, self._claims.__contains__)
+        self._golden = Origins(golden, plain, lambda _: False)
         self._runs = Runs((name_of_file(op), where_of(op), op) for op in golden.ops)
         self._partners = Partners(self._origins.own.runs, self._runs)
         numbers = Runs((name_of_file(op), where_of(op), op.number) for op in golden.ops)
@@ -65,7 +67,7 @@ class Compiled:
             pair = replace(pair, by=claim.by)
             found, unknown = self._of_outputs(pair, claim, op)
             if found is None:
-                found, more = self._of_inputs(pair, claim, op, name, where)
+                found, more = self._of_inputs(pair, claim, op, name, index)
                 unknown = unknown or more
             if found is not None:
                 yield found
@@ -99,7 +101,9 @@ class Compiled:
     def _of_outputs(self, pair: Pair, claim: Claim, op: OpFile) -> tuple[Pair | None, str]:
         """The pair with an output of golden, None where there is none; why nobody knows which."""
         unknown, places = "", list(self._claims.places(claim))
-        places.sort(key=lambda each: not self._as_often(each[1], each[0].name))
+        behind = self._claims.behind(claim.original)
+        if behind is not None and self._as_often(claim.hops[-1], behind.name):
+            places.append((behind, claim.hops[-1]))
         for place, hop in places:
             found, why = self._run(place, hop, op)
             unknown = unknown or why
@@ -108,20 +112,21 @@ class Compiled:
         return None, unknown
 
     def _of_inputs(
-        self, pair: Pair, claim: Claim, op: OpFile, name: str, where: str
+        self, pair: Pair, claim: Claim, op: OpFile, name: str, index: int
     ) -> tuple[Pair | None, str]:
         """The same with an input of golden, what an operator takes of it."""
-        hop, unknown = claim.hops[-1], ""
-        consumer = Hop((name, 0), name_of_file(op), op.number) if where == "input" else hop
-        for place in self._claims.takers(claim.original, name if where == "input" else ""):
-            if not self._as_often(consumer, place.name):
+        unknown, is_input = "", pair.where == "input"
+        own = name_of_file(op) if is_input else claim.hops[-1].name
+        number = op.number if is_input else claim.hops[-1].number
+        for place in self._claims.takers(claim.original, name if is_input else "", index):
+            if own is None or not self._partners.as_often(own, place.name):
                 count = len(self._runs.runs(place.name))
                 unknown = f"golden has {count} runs of what takes it; nobody says which"
                 continue
-            found, _ = self._run(place, consumer, op)
+            found = self._partners.of(own, number, place.name)
             if found is not None and (made := self._paired(pair, place, found)) is not None:
                 return made, ""
-        return None, unknown if where == "input" else ""
+        return None, unknown if is_input else ""
 
     def _as_often(self, hop: Hop, name: Name) -> bool:
         return hop.name is not None and self._partners.as_often(hop.name, name)
@@ -131,12 +136,10 @@ class Compiled:
         that takes it, whose runs count where what made it has left no file."""
         if hop.name is not None and hop.number is not None:
             return self._partners.of(hop.name, hop.number, place.name), ""
-        runs = self._runs.runs(place.name)
-        if len(runs) == 1:
-            return runs[0], ""
-        if self._partners.as_often(name_of_file(op), place.name):
-            return self._partners.of(name_of_file(op), op.number, place.name), ""
-        return None, f"golden has {len(runs)} runs of what made this; nobody says which"
+        found, count = self._partners.likely(name_of_file(op), op.number, place.name)
+        if found is not None or not count:
+            return found, ""
+        return None, f"golden has {count} runs of what made this; nobody says which"
 
     def _twin(
         self, pair: Pair, op: OpFile, name: str, dump: Dump, where: str, index: int
@@ -146,19 +149,30 @@ class Compiled:
         made = (name, index)
         if where == "input":
             made = self._rules.maker(name, index, len(dump.inputs))
-        if made is None or not self._rules.parts(made[0]):
+        if made is None or self._rules.is_inside(made[0], "output", made[1]):
             return None
-        if self._rules.is_inside(made[0], "output", made[1]) or (
-            self._plain.parts(made[0]) != self._rules.parts(made[0])
-        ):
+        there = made[0] if made[0] in self._plain else whole_name(made[0])
+        if not self._are_twins(made[0], there):
             return None
         (hop,) = self._origins.way(op, where, [made])
-        other = self._claims.name(made[0])
-        found = other and self._run(Place(other, "output", made[1], made[0]), hop, op)[0]
-        if not found:
+        if (other := self._claims.name(there)) is None:
             return None
-        place = Place(other, "output", made[1], made[0])
-        return self._paired(replace(pair, by=BY_RULES), place, found)
+        place = Place(other, "output", made[1], there)
+        found, _ = self._run(place, hop, op)
+        return found and self._paired(replace(pair, by=BY_RULES), place, found)
+
+    def _are_twins(self, mine: str, there: str) -> bool:
+        """Whether two operators of one name are of the same ops; or, where they were inserted, of
+        one type and given the same."""
+        parts = self._rules.parts(mine)
+        if there not in self._plain or parts is None or parts != self._plain.parts(there):
+            return False
+        given = self._rules.makers(mine)
+        return bool(parts) or (
+            self._rules.kind(mine) == self._plain.kind(there)
+            and any(given)
+            and given == self._plain.makers(there)
+        )
 
     def _paired(self, pair: Pair, place: Place, op: OpFile) -> Pair | None:
         """The pair with a tensor of golden's operator; None where that has no such tensor."""
@@ -189,7 +203,7 @@ class Compiled:
 
     def _why_left(self, op: OpFile, name: str, index: int, label: str) -> tuple[str, str]:
         original = self._plain.output(name, index)
-        if original is not None and self._was_compared(op, original):
+        if original is not None and self._was_compared(op, name, index, original):
             what = f"{original.name}:output:{original.index}"
             return f"another operator of golden is {what} too, and was compared", "repeated"
         if self._plain.claim(name, index) is None:
@@ -201,9 +215,12 @@ class Compiled:
             name_part(original.name if original else name), unmatched(label, False)
         )
 
-    def _was_compared(self, op: OpFile, original: Original) -> bool:
+    def _was_compared(self, op: OpFile, name: str, index: int, original: Original) -> bool:
         """Whether another operator that has this output was compared, of the same run."""
         own = name_of_file(op)
+        for hop in self._golden.way(op, "output", self._plain.hops(name, index))[1:]:
+            if hop.number is not None and (hop.number, hop.made[1]) in self._used:
+                return True
         for place in self._claims.outputs(original):
             if place.name != own:
                 fellow = self._fellows.of(own, op.number, place.name)

@@ -133,15 +133,16 @@ class Originals:
         key, last = key_of(claim.original), claim.hops[-1]
         if last.name is not None and last.number is not None:
             return self._partners.of(last.name, last.number, key), ""
-        runs = self._runs.runs(key)
-        if len(runs) < 2:
-            return next(iter(runs), None), ""
         known = [(hop.name, hop.number) for hop in reversed(claim.hops) if hop.number is not None]
+        count = 0
         for own, number in (*known, (name_of_file(op), op.number)):
-            if self._partners.as_often(own, key):
-                return self._partners.of(own, number, key), ""
+            found, count = self._partners.likely(own, number, key)
+            if found is not None:
+                return found, ""
+        if not count:
+            return None, ""
         self._unknown.add(key)
-        return None, f"golden has {len(runs)} runs of what made this input; nobody says which"
+        return None, f"golden has {count} runs of what made this input; nobody says which"
 
     def _paired(self, pair: Pair, claim: Claim, path: str | None) -> Pair:
         label = f"{claim.original.name}:output:{claim.original.index}"

@@ -67,7 +67,7 @@ class Origins:
             if not hops or rules.is_inside(name, where, index):
                 return None
             way = tuple(self.way(op, where, hops))
-            return Claim(rules.claim(*hops[-1]), BY_RULES, way)
+            return Claim(rules.output(*made), BY_RULES, way)
         if where == "input":
             return None
         here = (Hop((name, index), name_of_file(op), op.number),)

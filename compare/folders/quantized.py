@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from .rules import Op
 
 _QUANTIZES = re.compile(
-    r"(?:_quant_layer|/AscendQuant|/AscendWeightQuant|\.quant|\.weight_quant)(?![A-Za-z])"
+    r"(?:_quant_layer|/AscendQuant|/AscendWeightQuant|\.quant|\.weight_quant)(?!_?[A-Za-z])"
 )
 _DEQUANTIZES = re.compile(
     r"(?:_dequant_layer|_anti_quant_layer|/AscendDequant|/AntiQuant|\.dequant|\.anti_quant)"
-    r"(?![A-Za-z])"
+    r"(?!_?[A-Za-z])"
 )
 """Of Caffe, TensorFlow and ONNX."""
 

@@ -9,12 +9,12 @@ where all that have one such name agree.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ir2tbe.cann.names import name_part
-from ir2tbe.cann.threads import whole_name
+from ir2tbe.cann.threads import whole_name, without_slice
 
 from .quantized import quantized
 
@@ -109,24 +109,26 @@ class Rules:
             return False
         return where == "input" or index not in self._last[op.name]
 
-    def claims(self) -> Iterator[tuple[str, int, Original]]:
-        """Each output of a compiled op that was one of the original network's: op, which, what."""
-        for op in self._own.values():
-            for index in range(op.count):
-                if original := self._named(op, index):
-                    yield op.name, index, original
-
     def claim(self, name: str, index: int) -> Original | None:
         """What an output of a compiled op was by itself, nothing inserted looked through."""
         op = self._ops.get(name)
         return op and self._named(op, index)
 
+    def claims(self) -> Iterator[tuple[str, int, Original]]:
+        """Each output of a compiled op that made one of the original network's: op, which, what."""
+        return self._outputs(lambda hops: len(hops) == 1)
+
     def handed_on(self) -> Iterator[tuple[str, int, Original]]:
-        """Each output of an inserted op behind one of the original network: op, which, what."""
+        """Each output of an inserted op behind one of those: op, which, what."""
+        return self._outputs(lambda hops: len(hops) > 1)
+
+    def _outputs(
+        self, wanted: Callable[[list[Output]], bool]
+    ) -> Iterator[tuple[str, int, Original]]:
         for op in self._own.values():
             for index in range(op.count):
-                if not self._named(op, index) and (original := self.output(op.name, index)):
-                    yield op.name, index, original
+                if wanted(self.hops(op.name, index)):
+                    yield op.name, index, self.output(op.name, index)
 
     def takes(self) -> Iterator[tuple[str, int, Original]]:
         """Each input of a compiled op that one of the original network's made: op, which, what.
@@ -150,21 +152,20 @@ class Rules:
 
     def output(self, name: str, index: int) -> Original | None:
         """What an output of a compiled op was; None where nothing was it."""
-        return next((self.claim(*made) for made in reversed(self.hops(name, index))), None)
+        return next(filter(None, (self.claim(*made) for made in self.hops(name, index))), None)
 
     def hops(self, name: str, index: int) -> list[Output]:
         """An output and, while that is what an inserted op was given, the one that it was; the last
-        one is an op's of the original network. [] where none is."""
-        found = [(name, index)]
-        for _ in range(_FAR):
-            op = self._ops.get(found[-1][0])
-            if op is None:
-                return []
-            if self._named(op, found[-1][1]) is not None:
-                return found
-            if op.fused != () or op.kind not in _PASS_ON or found[-1][1] >= len(op.inputs):
-                return []
-            found.append(op.inputs[found[-1][1]])
+        one is an op's that made an output of the original network. [] where none is."""
+        way = [(name, index)]
+        while len(way) < _FAR and (op := self._ops.get(way[-1][0])) is not None:
+            if op.fused != () or op.kind not in _PASS_ON or way[-1][1] >= len(op.inputs):
+                break
+            way.append(op.inputs[way[-1][1]])
+        end = self.claim(*way[-1])
+        for i, made in enumerate(way):
+            if (found := self.claim(*made)) is not None:  # an inserted op may say it too
+                return way if end and found[:2] == end[:2] else way[: i + 1]
         return []
 
     def dtype(self, name: str, index: int) -> str:
@@ -188,9 +189,15 @@ class Rules:
         ops = []
         for op in self._own.values():
             outputs = tuple(_through(other, self.output(op.name, i)) for i in range(op.count))
-            fused = other.parts(op.name) if op.fused is None else _all_parts(other, op.fused)
+            name = op.name if op.name in other else whole_name(op.name)
+            fused = other.parts(name) if op.fused is None else _all_parts(other, op.fused)
             ops.append(replace(op, fused=fused, outputs=outputs))
         return Rules(ops, self._quantized)
+
+    def makers(self, name: str) -> list[Original | None]:
+        """What all inputs of a compiled op were, those that are absent among them."""
+        op = self._ops.get(name)
+        return [self.output(*made) for made in op.inputs] if op else []
 
     def parts(self, name: str) -> tuple[str, ...] | None:
         """The ops of the original network that became this op; None where that is not said."""
@@ -243,7 +250,9 @@ class Rules:
         forms: dict[str, list[Op]] = {}
         for op in self._own.values():
             whole = whole_name(op.name)
-            for form in {whole, name_part(op.name), name_part(whole)} - {op.name}:
+            graph = without_slice(op.name)
+            others = {whole, graph, *map(name_part, (op.name, whole, graph))}
+            for form in others - {op.name}:
                 forms.setdefault(form, []).append(op)
         return {form: ops[0] for form, ops in forms.items() if self._agree(ops)}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from .scan import OpFile
@@ -85,6 +85,7 @@ class Partners(Generic[T]):
     def __init__(self, mine: Runs[int], golden: Runs[T]) -> None:
         self._mine, self._golden = mine, golden
         self._known: dict[tuple[Hashable, Hashable], dict[int, T]] = {}
+        self._guessed: dict[tuple[Hashable, Hashable], dict[int, T]] = {}
 
     def of(self, key: Hashable, number: int, other: Hashable) -> T | None:
         """The run of golden's `other` that belongs to one of my `key`; None where there is none."""
@@ -94,6 +95,35 @@ class Partners(Generic[T]):
             pairs = matched(self._mine.places(key), self._golden.places(other))
             found = self._known[key, other] = {numbers[i]: runs[k] for i, k in pairs.items()}
         return found.get(number)
+
+    def likely(self, key: Hashable, number: int, other: Hashable) -> tuple[T | None, int]:
+        """The run of golden's `other` for a run of my `key`, which takes what has left no file: the
+        only one, or the k-th of as many, of its subfolder or else of all; else None and how many
+        there are."""
+        found = self._guessed.get((key, other))
+        if found is None:
+            found = self._guessed[key, other] = self._likely(key, other)
+        return found.get(number), len(self._golden.runs(other))
+
+    def _likely(self, key: Hashable, other: Hashable) -> dict[int, T]:
+        found: dict[int, T] = {}
+        own = list(zip(self._mine.places(key), self._mine.runs(key), strict=True))
+        runs = list(zip(self._golden.places(other), self._golden.runs(other), strict=True))
+        for level in (lambda where: where[:2], lambda where: where.thread, lambda _: None):
+            there: dict[Hashable, list[T]] = {}
+            taking: dict[Hashable, list[int]] = {}
+            for where, run in runs:
+                there.setdefault(level(where), []).append(run)
+            for where, number in own:
+                taking.setdefault(level(where), []).append(number)
+            for group, numbers in taking.items():
+                made = there.get(group, [])
+                if len(made) == 1:
+                    made = made * len(numbers)
+                if len(made) == len(numbers):
+                    for number, run in zip(numbers, made, strict=True):
+                        found.setdefault(number, run)
+        return found
 
     def as_often(self, key: Hashable, other: Hashable) -> bool:
         """Whether both ran as often."""
@@ -111,8 +141,8 @@ class Own:
         self._at: dict[tuple[Name, Hashable], list[int]] = {}
         for op in ops:
             for name in _names(op):
-                for level in _LEVELS:
-                    self._at.setdefault((name, level(where_of(op))), []).append(op.number)
+                for near in _around(where_of(op)):
+                    self._at.setdefault((name, near), []).append(op.number)
 
     def named(self, kind: str, name: str) -> Name | None:
         """What an op is called in names of files; None where it has left none. Of one that has
@@ -120,13 +150,23 @@ class Own:
         return only_type(self._types, kind, name)
 
     def before(self, name: Name, number: int) -> int | None:
-        """The last run before a file of mine, of the same subfolder and device if there is one."""
-        where = where_of(self._ops[number - 1])
-        for level in _LEVELS:
-            numbers = self._at.get((name, level(where)), [])
+        """The last run before a file of mine: of the same subfolder and device if there is one,
+        else of the least folder above that has one."""
+        for near in _around(where_of(self._ops[number - 1])):
+            numbers = self._at.get((name, near), [])
             if at := bisect_left(numbers, number):
                 return numbers[at - 1]
         return None
+
+
+def _around(where: Where) -> Iterator[Hashable]:
+    """Where else a run may have been, the nearest first."""
+    yield where
+    folder = where.place
+    while folder:
+        yield where.thread, folder
+        folder = folder.rpartition("/")[0]
+    yield where.thread, ""
 
 
 def name_of_file(op: OpFile) -> Name:
