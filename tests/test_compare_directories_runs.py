@@ -542,3 +542,19 @@ def test_many_takers_of_one_value_take_no_time(tmp_path):
     mine = Runs([("a", where, n) for n in range(many)])
     partners = Partners(mine, Runs([("d", where, n) for n in range(many)]))
     assert all(partners.likely("a", n, "d") == (n, many) for n in range(many))
+
+
+def test_a_device_id_says_which_run_of_what_left_no_file_it_is(tmp_path):
+    """mine has no file of a; its consumers came in another order than golden's."""
+    for side, order in (("m", (0, 1)), ("g", (1, 0))):
+        for at, device in enumerate(order):
+            if side == "g":
+                path = put(tmp_path / side, at, "Relu", "a", (), [X + device])
+                path.rename(f"{path}.{device}")
+            path = put(tmp_path / side, 5 + at, "Add", "b", [X + device], [X])
+            path.rename(f"{path}.{device}")
+    done = run(tmp_path / "m", tmp_path / "g", tmp_path / "out", *one_rule(tmp_path, A, B))
+    assert {row["TensorIndex"]: row["Verdict"] for row in rows(done) if row["NPUDump"] == "b"} == {
+        "b:input:0": "same", "b:output:0": "same"
+    }  # fmt: skip
+    assert "differs" not in verdicts(done)

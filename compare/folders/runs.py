@@ -98,7 +98,7 @@ class Partners(Generic[T]):
 
     def likely(self, key: Hashable, number: int, other: Hashable) -> tuple[T | None, int]:
         """The run of golden's `other` for a run of my `key`, which takes what has left no file: the
-        only one, or the k-th of as many, of its subfolder or else of all; else None and how many
+        only one, or the k-th of as many, of its subfolder and device or else of all; else None and how many
         there are."""
         found = self._guessed.get((key, other))
         if found is None:
@@ -109,7 +109,7 @@ class Partners(Generic[T]):
         found: dict[int, T] = {}
         own = list(zip(self._mine.places(key), self._mine.runs(key), strict=True))
         runs = list(zip(self._golden.places(other), self._golden.runs(other), strict=True))
-        for level in (lambda where: where[:2], lambda where: where.thread, lambda _: None):
+        for level in (*_LEVELS, lambda _: None):
             there: dict[Hashable, list[T]] = {}
             taking: dict[Hashable, list[int]] = {}
             for where, run in runs:
