@@ -98,8 +98,8 @@ class Partners(Generic[T]):
 
     def likely(self, key: Hashable, number: int, other: Hashable) -> tuple[T | None, int]:
         """The run of golden's `other` for a run of my `key`, which takes what has left no file: the
-        only one, or the k-th of as many, of its subfolder and device or else of all; else None and how many
-        there are."""
+        only one, or the k-th of as many, of its subfolder and device or else of all; else None, and
+        how many there are."""
         found = self._guessed.get((key, other))
         if found is None:
             found = self._guessed[key, other] = self._likely(key, other)
