@@ -9,6 +9,7 @@ network comes; what makes another kind of number is behind all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from ir2tbe.cann.names import name_part
@@ -17,6 +18,9 @@ from .origins import Claim, Hop, Key, file_name, key_of
 from .rules import Original, Rules
 from .runs import Name, name_of_file, only_type, types_by_name
 from .scan import Folder
+
+_OTHERS = 64
+"""Operators that are asked for what they take, where none is called like mine."""
 
 
 class Place(NamedTuple):
@@ -50,11 +54,11 @@ class Claims:
         self._types = types_by_name(map(name_of_file, golden.ops))
         self._made = self._collected(plain.claims())
         self._behind = self._collected(plain.handed_on())
-        self._taken: dict[Key, list[Place]] = {}
+        self._taken: dict[Key, dict[str, list[Place]]] = {}
         for op, index, original in plain.takes():
             if (name := self.name(op)) is not None:
-                key = original.name, original.index
-                self._taken.setdefault(key, []).append(Place(name, "input", index, op))
+                taken = self._taken.setdefault((original.name, original.index), {})
+                taken.setdefault(name[1], []).append(Place(name, "input", index, op))
         self._names = self._alone()
 
     def __contains__(self, key: Key) -> bool:
@@ -99,9 +103,11 @@ class Claims:
     def takers(self, original: Original, consumer: str, index: int) -> Iterator[Place]:
         """Which of golden's inputs are that, first those of an operator that is called like mine,
         and of these the one of my index."""
-        found = self._taken.get(self.key(original), [])
-        called = file_name(consumer, self._apart)
-        yield from sorted(found, key=lambda each: (each.name[1] != called, each.index != index))
+        by_name = self._taken.get(self.key(original), {})
+        alike = by_name.get(file_name(consumer, self._apart), [])
+        yield from sorted(alike, key=lambda place: place.index != index)
+        others = (place for places in by_name.values() for place in places)
+        yield from islice(others, _OTHERS)
 
     def name(self, op: str) -> Name | None:
         """What an op of golden's rules is called in names of files; None where it has left none."""
