@@ -86,9 +86,7 @@ class Compiled:
                     reason = f"{error.what}: {error.where}"
                     yield Pair(index, kind, None, None, whole_of(op), reason, damaged=True)
                 continue
-            name = name_of(op, dump)
-            if name not in self._plain and op.called in self._plain:
-                name = op.called
+            name = self._golden.called(op, dump)
             if not dump.outputs and op.number not in self._seen:
                 reason, code = self._why_left(op, name, 0, whole_of(op).label)
                 yield Pair(index, kind, None, None, whole_of(op), reason, code=code)
