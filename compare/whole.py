@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -124,15 +123,16 @@ def _moved(pairs: list[tuple[Path, Path]]) -> bool:
 
 @contextlib.contextmanager
 def _partial(path: Path, publish: Callable[[str], None]) -> Iterator[BinaryIO]:
-    partial = None
+    # Its name is known before it is there: an interruption at any moment leaves nothing.
+    partial = path.parent / f".{os.urandom(8).hex()}.partial"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
-        number, partial = tempfile.mkstemp(".partial", ".", path.parent)
-        with open(number, "wb") as file:
+        with open(os.open(partial, flags, 0o600), "wb") as file:
             yield file
-        publish(partial)
+        publish(str(partial))
     except BaseException as error:
-        if partial is not None:
-            Path(partial).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink()
         if not isinstance(error, OSError):
             raise
         raise _unwritable(path, error) from None
