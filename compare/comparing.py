@@ -259,30 +259,42 @@ def obstacle(
     return None
 
 
+def key_of(mine: Tensor, golden: Tensor, scaled: bool = False) -> tuple:
+    """By what the metrics of two stored values are remembered."""
+    return mine.address, golden.address, mine.claims.dtype, golden.claims.dtype, scaled
+
+
 def _measure(
     mine: Tensor, golden: Tensor, known: Known, spread: Callable, scaled: bool
 ) -> Measured:
     """scaled: the pair may bear the loss scale."""
-    key = (mine.address, golden.address, mine.dtype, golden.dtype, scaled)
+    key = key_of(mine, golden, scaled)
     measured = known.measured.get(key)
     if measured is None:
-        options = known.options
-        if options.custom or not can_stream(mine, golden):
-            measured = measure_arrays(mine.read(), golden.read(), options)
-        else:
-            size = min(mine.size, options.first or mine.size)
-            found = way(mine.dtype, golden.dtype)
-            streams = Streams(mine, golden, found, size)
-            metrics = metrics_of(
-                streams, found, mine.shape, streams.values, options.divergence, spread
-            )
-            measured = Measured(metrics)
+        measured = known.measured.get(key_of(mine, golden)) if scaled else None
+        measured = measured or _measure_now(mine, golden, known.options, spread)
         if scaled and known.scale.bears(measured.metrics.reach):
             measured = _measure_scaled(mine, golden, known)
-        if len(known.measured) >= _REMEMBERED:
-            known.measured.clear()
-        known.measured[key] = measured
+        remember(known, key, measured)
     return measured
+
+
+def remember(known: Known, key: tuple, measured: Measured) -> None:
+    """Keep what was measured, for where these values are met again."""
+    if len(known.measured) >= _REMEMBERED:
+        known.measured.clear()
+    known.measured[key] = measured
+
+
+def _measure_now(mine: Tensor, golden: Tensor, options: Options, spread: Callable) -> Measured:
+    if options.custom or not can_stream(mine, golden):
+        return measure_arrays(mine.read(), golden.read(), options)
+    size = min(mine.size, options.first or mine.size)
+    found = way(mine.dtype, golden.dtype)
+    streams = Streams(mine, golden, found, size)
+    return Measured(
+        metrics_of(streams, found, mine.shape, streams.values, options.divergence, spread)
+    )
 
 
 def _measure_scaled(mine: Tensor, golden: Tensor, known: Known) -> Measured:

@@ -149,6 +149,34 @@ def _two_16(x, y, wx, wy, bx, by, n, half, p, out, scratch):
     _second_16(x, y, n, half, p, out, scratch, wx, wy, bx, by)
 
 
-direct_32 = _direct(4, _one_32, _two_float, False)
-direct_64 = _direct(8, _one_64, _two_float, True)
-direct_16 = _direct(2, _one_16, _two_16, False)
+def _many(direct):
+    """A function that does the same for `count` pairs.
+
+    pairs: file_x, where_x, file_y, where_y and n of each. floats, counts: at.FLOATS and at.INTEGERS
+    of each: sums, shares, and both sides of the worst element; counts, and found.
+    """
+
+    def many(
+        pairs, count, piece, kept, divergence, half, room_x, room_y, x, y, bits_x, bits_y,
+        wide_x, wide_y, wide_bits_x, wide_bits_y, p, floats, counts, scratch,
+    ):  # fmt: skip
+        for i in range(count):
+            pair = _behind(pairs, 5 * i)
+            s, c = _behind(floats, at.FLOATS * i), _behind(counts, at.INTEGERS * i)
+            for k in range(at.SCALE_R + 1):
+                p[k] = 1.0
+            direct(
+                pair[0], pair[1], pair[2], pair[3], pair[4], piece, kept, divergence, half,
+                room_x, room_y, x, y, bits_x, bits_y, wide_x, wide_y, wide_bits_x, wide_bits_y,
+                p, s, c, _behind(s, at.SUMS), scratch, _behind(c, at.COUNTS),
+            )  # fmt: skip
+            worst = c[at.ODD] if c[at.ODD] >= 0 else c[at.WORST]
+            if kept and c[at.COUNTS] == 0 and worst >= 0:
+                s[at.WORST_X], s[at.WORST_Y] = x[worst], y[worst]
+
+    return many
+
+
+direct_32 = _many(inner(_direct(4, _one_32, _two_float, False)))
+direct_64 = _many(inner(_direct(8, _one_64, _two_float, True)))
+direct_16 = _many(inner(_direct(2, _one_16, _two_16, False)))

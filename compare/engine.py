@@ -21,9 +21,10 @@ from dumper.index import Stub
 from dumper.reader import Dump
 from dumper.stored import Tensor
 
+from .ahead import measure_ahead
 from .common import Pair
 from .comparing import ALL, Known, Options, row_of, unwritten
-from .forks import Forks, can_fork
+from .forks import SHARE, Forks, can_fork
 from .judged import context_of, judged, made_in
 from .loss_scale import LossScale
 from .pairing import Pairing, pairing_of
@@ -34,15 +35,23 @@ _LARGE = 1 << 18
 """Bytes from which on a tensor is worth handing its unit to another thread."""
 
 _AHEAD = 64
-"""Units that are looked at before the oldest one's rows are due."""
+"""Shares and other units that are looked at before the oldest one's rows are due."""
 
 BUDGET = 256 << 20
 """Bytes that may be in use for pairs that must be read whole; one that needs more is alone."""
 
 Unit = tuple[Pair, ...]
 
+Share = list[Unit]
+"""Small plain units in a row, whose pairs are measured together."""
+
+Block = Share | Unit
+
 T = TypeVar("T")
 """What is written of a row."""
+
+Made = list[list[tuple[Row, T]]]
+"""Of a share: the rows of each unit, and what is written of them."""
 
 
 def compare_dumps(
@@ -81,13 +90,13 @@ def compare_and_write(
         turned=golden.load_mode and not mine.load_mode,
     )
     known.context = context_of(mine, golden, known)
-    units, skip = _after(_units(pairing), options.skip, known)
+    blocks, skip = _blocks(pairing, known)
     count = sum(len(record.inputs) + len(record.outputs) for record in mine.records)
     with contextlib.ExitStack() as stack:
         forks = None
         if can_fork(count):
-            forks = stack.enter_context(Forks(partial(_share, pairing, known, write)))
-        yield from islice(_rows(units, known, write, forks), skip, None)
+            forks = stack.enter_context(Forks(partial(_shares, pairing, known, write)))
+        yield from islice(_rows(blocks, known, write, forks), skip, None)
 
 
 def _units(pairing: Pairing) -> Iterator[Unit]:
@@ -108,36 +117,72 @@ def _after(units: Iterator[Unit], skip: int, known: Known) -> tuple[Iterator[Uni
     return iter(()), 0
 
 
+def _blocks(pairing: Pairing, known: Known) -> tuple[Iterator[Block], int]:
+    """The units whose rows are not all known already; and how many of the first one's are."""
+    units, skip = _after(_units(pairing), known.options.skip, known)
+    return _together(units, known), skip
+
+
+def _together(units: Iterator[Unit], known: Known) -> Iterator[Block]:
+    """Up to SHARE small plain units in a row together; any other one alone."""
+    share: Block = []
+    for unit in units:
+        if not _is_small(unit) or not _is_plain(unit, known):
+            if share:
+                yield share
+                share = []
+            yield unit
+        else:
+            share.append(unit)
+            if len(share) == SHARE:
+                yield share
+                share = []
+    if share:
+        yield share
+
+
 def _rows(
-    units: Iterator[Unit], known: Known, write: Callable[[Row], T], forks: Forks | None
+    blocks: Iterator[Block], known: Known, write: Callable[[Row], T], forks: Forks | None
 ) -> Iterator[tuple[Row, T]]:
     pool = ThreadPoolExecutor(os.cpu_count())  # reading and the loops release the GIL
-    waiting: deque[tuple[Unit | Future[list[Row]], int]] = deque()
+    waiting: deque[tuple[Block | Future[list[Row]], int]] = deque()
     in_use = 0
+    ahead = forks.ahead if forks else _AHEAD
+    shares: dict[int, Share] = {}  # in `waiting`, by number
+    begun = ended = 0
 
-    def oldest() -> list[tuple[Row, T]]:
-        nonlocal in_use
+    def own(number: int) -> Made | None:
+        share = shares.get(number)
+        return None if share is None else _made(share, known, write)
+
+    def oldest() -> Iterator[tuple[Row, T]]:
+        nonlocal in_use, ended
         item, cost = waiting.popleft()
         in_use -= cost
+        if isinstance(item, list):
+            made = forks.made(ended, own) if forks else _made(item, known, write)
+            del shares[ended]
+            ended += 1
+            return chain.from_iterable(made)
         if isinstance(item, Future):
-            return [(row, write(row)) for row in item.result()]
-        if forks and _is_for_forks(item, known):
-            found = forks.next()
-            if found is not None:
-                return found
-        rows = _rows_of(item, known, pool.map if _is_huge(item) else map)
-        return [(row, write(row)) for row in rows]
+            rows = item.result()
+        else:
+            rows = _rows_of(item, known, pool.map if _is_huge(item) else map)
+        return ((row, write(row)) for row in rows)
 
     try:
-        for unit in units:
-            small = _is_small(unit)
-            cost = 0 if small else max(_cost(found, known.options) for found in unit)
-            while waiting and (len(waiting) > _AHEAD or cost and in_use + cost > BUDGET):
+        for block in blocks:
+            small = isinstance(block, list) or _is_small(block)
+            cost = 0 if small else max(_cost(found, known.options) for found in block)
+            while waiting and (len(waiting) > ahead or cost and in_use + cost > BUDGET):
                 yield from oldest()
             in_use += cost
+            if isinstance(block, list):
+                shares[begun] = block
+                begun += 1
             # A huge unit is not one thread's: all of them take parts of it when its turn comes.
-            own = small or _is_huge(unit)
-            waiting.append((unit if own else pool.submit(_rows_of, unit, known), cost))
+            here = small or _is_huge(block)
+            waiting.append((block if here else pool.submit(_rows_of, block, known), cost))
         while waiting:
             yield from oldest()
     finally:
@@ -150,26 +195,27 @@ def _rows_of(unit: Unit, known: Known, spread: Callable = map) -> list[Row]:
     return judged([(found, row) for found, row in rows if row is not None], known)
 
 
-def _share(
-    pairing: Pairing, known: Known, write: Callable[[Row], T], is_mine: Callable[[int], bool]
-) -> Iterator[list[tuple[Row, T]]]:
-    """What a forked process does: the rows of its share, and what is written of them."""
-    units, _ = _after(_units(pairing), known.options.skip, known)
-    for count, unit in enumerate(each for each in units if _is_for_forks(each, known)):
-        if is_mine(count):
-            yield [(row, write(row)) for row in _rows_of(unit, known)]
+def _made(share: Share, known: Known, write: Callable[[Row], T]) -> Made:
+    """The rows of a share, and what is written of them."""
+    measure_ahead(chain.from_iterable(share), known)
+    return [[(row, write(row)) for row in _rows_of(unit, known)] for unit in share]
 
 
-def _is_for_forks(unit: Unit, known: Known) -> bool:
-    """Whether a unit is a forked process's, which must not call HDF5."""
-    return (
-        _is_small(unit)
-        and not known.options.custom
-        and all(
-            value is None or isinstance(value, Stub) or value.is_plain
-            for found in unit
-            for value in (found.mine, found.golden)
-        )
+def _shares(
+    pairing: Pairing, known: Known, write: Callable[[Row], T]
+) -> Iterator[Callable[[], Made]]:
+    """What forked processes choose from."""
+    for block in _blocks(pairing, known)[0]:
+        if isinstance(block, list):
+            yield partial(_made, block, known, write)
+
+
+def _is_plain(unit: Unit, known: Known) -> bool:
+    """Whether a unit can be a forked process's, which must not call HDF5."""
+    return not known.options.custom and all(
+        value is None or isinstance(value, Stub) or value.is_plain
+        for found in unit
+        for value in (found.mine, found.golden)
     )
 
 

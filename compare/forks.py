@@ -1,10 +1,11 @@
 """Many small units made rows by forked processes, in the order in which they are asked for.
 
 What a small unit costs is Python, of which one thread runs at a time. So processes are forked that
-walk the same units and send the rows of their share, and what is written of them, 64 units at a
-time, through a pipe each; files stay the parent's, which takes a share too, as much as reading the
-others' leaves it time for. A child ends with its pipe: when the parent is gone it has nowhere to
-write, and when a child is gone its pipe is at its end and the parent works for itself.
+walk the same units in shares, and send the rows of a share, and what is written of them, through a
+pipe each; files stay the parent's. Whoever is free takes the next share, the parent too: its number
+comes out of a pipe that holds all numbers, so that two cannot take one, and none is waited for. A
+child ends with its pipe: when the parent is gone it has nowhere to write. When a child is gone
+before its end, the parent ends the others and works for itself.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import signal
+import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO
+
+import numpy as np
 
 from .packed import read_rows, write_rows
 from .row import Row
@@ -23,18 +28,16 @@ from .row import Row
 Results = list[tuple[Row, Any]]
 """Of a unit: its rows, and what is written of each."""
 
-Work = Callable[[Callable[[int], bool]], Iterator[Results]]
+Share = list[Results]
 
 SHARE = 64
 """Units in a row that are one process's."""
 
-_TURNS = 5
-"""Of shares that a child takes where the parent takes that many, less one for each child: a row of
-a child's costs the parent a fifth of one of its own."""
+_NUMBER = struct.Struct("<I")
 
 _PIPE = 1 << 20
-"""Bytes that a pipe should hold, so that a child need not wait: two shares of three tensors each;
-also the most that Linux gives everybody."""
+"""Bytes that a pipe should hold, so that a child need not wait: two shares of three tensors each,
+and the numbers of 16 million units; also the most that Linux gives everybody."""
 
 WORTH = 4000
 """Pairs from which on forking pays."""
@@ -50,18 +53,19 @@ def can_fork(pairs: int) -> bool:
 
 
 class Forks:
-    """Processes that run `work()`, an iterator that must be the same in all, and keep what is their
-    share of its results. Close it, or use it in `with`."""
+    """Processes that make shares of `shares()`, an iterable of functions that must be the same in
+    all. Close it, or use it in `with`. ahead: how many shares may be under way at a time."""
 
-    def __init__(self, work: Work) -> None:
-        self._pipes: list[BinaryIO | None] = []
+    def __init__(self, shares: Callable[[], Iterable[Callable[[], Share]]]) -> None:
+        self._numbers = _all_numbers()
+        self._pipes: list[BinaryIO] = []
         self._children: list[int] = []
-        self._count = 0
-        self._share: list[Results] = []
-        number = max(1, min(_MOST, (os.cpu_count() or 1) - 1))
-        self._turns = turns(number)
-        for i in range(number):
-            self._fork(i, work)
+        self._done: dict[int, Share] = {}
+        self._taken: int | None = None  # a share that is the parent's, and not made yet
+        count = max(1, min(_MOST, (os.cpu_count() or 1) - 1))
+        self.ahead = 4 * count + 4
+        for _ in range(count):
+            self._fork(shares)
 
     def __enter__(self) -> Forks:
         return self
@@ -69,36 +73,73 @@ class Forks:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def next(self) -> Results | None:
-        """The next unit's; None where it is the parent's own, or its process could not tell."""
-        at = self._count % SHARE
-        if not at:
-            owner = self._owner(self._count)
-            self._share = [] if owner is None else self._read(owner)
-        self._count += 1
-        return self._share[at] if at < len(self._share) else None
+    def made(self, number: int, own: Callable[[int], Share | None]) -> Share:
+        """A share by its number; each once, in order.
+
+        own: makes one here; None of one that the parent does not have yet.
+        """
+        while number not in self._done:
+            if self._receive(0):
+                continue
+            if self._taken is None:
+                self._taken = self._take()
+            if self._taken is None or not self._pipes:  # there is nobody else
+                self._done[number] = own(number)
+            elif (share := own(self._taken)) is not None:
+                self._done[self._taken] = share
+                self._taken = None
+            else:
+                self._receive(None)
+        return self._done.pop(number)
 
     def close(self) -> None:
         """End the processes."""
-        for pipe in filter(None, self._pipes):
+        for pipe in self._pipes:
             pipe.close()
+        self._pipes.clear()
         for child in self._children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
         self._children.clear()
+        if self._numbers is not None:
+            os.close(self._numbers)
+            self._numbers = None
 
-    def _owner(self, count: int) -> int | None:
-        return self._turns[count // SHARE % len(self._turns)]
+    def _take(self) -> int | None:
+        """The next share that nobody has."""
+        found = os.read(self._numbers, _NUMBER.size) if self._numbers is not None else b""
+        return _NUMBER.unpack(found)[0] if found else None
 
-    def _fork(self, i: int, work: Work) -> None:
+    def _receive(self, seconds: float | None) -> bool:
+        """Take what children have sent; whether there was anything. seconds: to wait for it,
+        None for as long as it takes."""
+        if not self._pipes:
+            return False
+        poll = select.poll()
+        for pipe in self._pipes:
+            poll.register(pipe, select.POLLIN)
+        ready = {number for number, _ in poll.poll(seconds)}
+        for pipe in [pipe for pipe in self._pipes if pipe.fileno() in ready]:
+            try:
+                number, share = read_rows(pipe)
+            except (EOFError, ValueError, TypeError):
+                self.close()
+                return True
+            if number is None:
+                self._pipes.remove(pipe)
+                pipe.close()
+            else:
+                self._done[number] = share
+        return bool(ready)
+
+    def _fork(self, shares: Callable[[], Iterable[Callable[[], Share]]]) -> None:
         read, write = os.pipe()
-        with contextlib.suppress(OSError):  # then a child waits now and then
-            fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, _PIPE)
+        _widen(write)
         child = os.fork()
         if child:
             os.close(write)
-            self._pipes.append(open(read, "rb"))
+            self._pipes.append(open(read, "rb", buffering=0))
             self._children.append(child)
             return
         status = 1
@@ -106,39 +147,35 @@ class Forks:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent closes the pipe then
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             os.close(read)
-            for pipe in filter(None, self._pipes):  # or a pipe would outlive the parent
+            for pipe in self._pipes:  # or a pipe would outlive the parent
                 os.close(pipe.fileno())
             with open(write, "wb", buffering=0) as file:
-                _send(work(lambda count: self._owner(count) == i), file)
+                self._send(shares(), file)
             status = 0
         finally:
             os._exit(status)  # nothing of the parent's is flushed or cleaned up here
 
-    def _read(self, i: int) -> list[Results]:
-        pipe = self._pipes[i]
-        if pipe is None:
-            return []
-        try:
-            return read_rows(pipe)
-        except (EOFError, ValueError, TypeError):
-            pipe.close()
-            self._pipes[i] = None
-            return []
+    def _send(self, shares: Iterable[Callable[[], Share]], file: BinaryIO) -> None:
+        taken = self._take()
+        for number, make in enumerate(shares):
+            if number == taken:
+                write_rows(number, make(), file)
+                taken = self._take()
+        write_rows(None, [], file)
 
 
-def turns(children: int) -> list[int | None]:
-    """Whose share comes when, again and again; None is the parent's, which begins."""
-    weights = {None: max(0, _TURNS - children), **dict.fromkeys(range(children), _TURNS)}
-    due = [((k + 0.5) / weight, i is not None, i) for i, weight in weights.items()
-           for k in range(weight)]  # fmt: skip
-    return [i for _, _, i in sorted(due, key=lambda turn: turn[:2])]
+def _all_numbers() -> int:
+    """A pipe that is full of the numbers from 0 on, four bytes each, to be read one at a time."""
+    read, write = os.pipe()
+    size = _widen(write)
+    os.set_blocking(write, False)
+    os.write(write, np.arange(size // _NUMBER.size, dtype="<u4").tobytes())
+    os.close(write)
+    return read
 
 
-def _send(results: Iterator[Results], file: BinaryIO) -> None:
-    share = []
-    for result in results:
-        share.append(result)
-        if len(share) == SHARE:
-            write_rows(share, file)
-            share = []
-    write_rows(share, file)
+def _widen(pipe: int) -> int:
+    """Make a pipe hold much; how much it holds."""
+    with contextlib.suppress(OSError):  # then a child waits now and then
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE)
+    return fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)

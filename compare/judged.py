@@ -18,7 +18,7 @@ from dumper.reader import Dump, Record
 from dumper.stored import Argument, Tensor
 
 from .common import Pair
-from .comparing import Known
+from .comparing import Known, key_of
 from .judging import Class, Context, Kind, Numerics, Verdict, class_of, judge, numerics_of, words
 from .judging import Row as Judged
 from .judging.boundary import judge_boundary
@@ -51,8 +51,7 @@ def _numerics(dump: Dump) -> Numerics:
 
 def _same(known: Known, mine: Tensor, golden: Tensor) -> bool | None:
     """Whether two values are known to be bit-equal, or not to be."""
-    key = (mine.address, golden.address, mine.dtype, golden.dtype, False)
-    measured = known.measured.get(key)
+    measured = known.measured.get(key_of(mine, golden))
     return None if measured is None else measured.metrics.exact == 1.0
 
 

@@ -52,14 +52,13 @@ class Desk:
     """A thread's arrays for the loops, and their addresses."""
 
     __slots__ = (
-        "floats", "parameters", "sums", "counts", "shares", "found", "wide", "_keep",
+        "parameters", "sums", "counts", "shares", "found", "wide", "_keep",
         "p", "s", "c", "out", "room", "at",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.floats = np.ones(at.PARAMETERS + at.SUMS + at.SHARES)
-        self.parameters, self.sums, self.shares = np.split(
-            self.floats, [at.PARAMETERS, at.PARAMETERS + at.SUMS]
+        self.parameters, self.sums, self.shares = map(
+            np.empty, (at.PARAMETERS, at.SUMS, at.SHARES)
         )
         self.counts = np.empty(at.COUNTS, np.int64)
         self.found = np.empty(1, np.int64)
@@ -70,17 +69,6 @@ class Desk:
             address, (self.parameters, self.sums, self.counts, self.shares, room, self.found)
         )
         self.wide = address(wide), address(wide[at.BLOCK :])
-
-    def clear(self) -> None:
-        """Before a measurement, all at once: there are many small tensors."""
-        self.floats[:] = _NOTHING
-        self.counts[:] = NO_COUNTS
-
-    def read(self) -> Sums:
-        """What was found since."""
-        found = self.floats.tolist()
-        end = at.PARAMETERS + at.SUMS
-        return Sums(found[at.PARAMETERS : end], self.counts.tolist(), found[end:])
 
 
 def address(array: np.ndarray) -> int:
@@ -102,7 +90,6 @@ def own_desk() -> Desk:
 
 NO_SUMS = np.zeros(at.SUMS)
 NO_SUMS[[at.MIN_X, at.MIN_Y]], NO_SUMS[[at.MAX_X, at.MAX_Y]] = math.inf, -math.inf
-_NOTHING = np.concatenate([np.ones(at.PARAMETERS), NO_SUMS, np.zeros(at.SHARES)])
 NO_COUNTS = np.zeros(at.COUNTS, np.int64)
 NO_COUNTS[[at.WORST, at.ODD]] = -1
 NO_COUNTS[[at.INT_MIN_X, at.INT_MIN_Y]] = np.iinfo(np.int64).max

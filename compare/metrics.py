@@ -111,14 +111,22 @@ def metrics_of(
 ) -> Metrics:
     """The metrics of a source of two real tensors. spread: as `Kind.measure` takes it."""
     sums = source.direct(divergence) or found.kind.measure(source, divergence, spread)
-    index = sums.counts[at.ODD]
-    if index < 0 and sums.sums[at.MAX_D] > 0:
-        index = sums.counts[at.WORST]
-    elif index < 0 and sums.counts[at.EQUAL] < source.size:
+    index = worst_index(sums, source.size)
+    if index is None:
         index = _zeros(source)
-    worst = None if index < 0 else worst_at(index, shape, element)
-    ulp = _ulp(sums) if found.kind.has_ulp else None
-    return _finish(sums, source.size, divergence, ulp, worst)
+    worst = None if index < 0 else worst_at(index, shape, *element(index))
+    return finished(sums, source.size, divergence, found.kind.has_ulp, worst)
+
+
+def worst_index(found: Sums, size: int) -> int | None:
+    """Index of the element that differs most, -1 where none does; None where only signs of zeros
+    do, whose place was not kept."""
+    index = found.counts[at.ODD]
+    if index >= 0:
+        return index
+    if found.sums[at.MAX_D] > 0:
+        return found.counts[at.WORST]
+    return -1 if found.counts[at.EQUAL] == size else None
 
 
 def _zeros(source: Source) -> int:
@@ -157,62 +165,61 @@ class _Arrays:
             yield start, *pieces
 
 
-def worst_at(index: int, shape: Sequence[int], element: Element) -> Worst:
-    """The element at a flat index."""
-    values = element(index)
+def worst_at(index: int, shape: Sequence[int], mine: object, golden: object) -> Worst:
+    """The element at a flat index, and what it is on both sides."""
+    if len(shape) == 1:
+        return Worst((index,), mine, golden)
     place = []
     for size in reversed(shape):
         index, i = divmod(index, size)
         place.append(i)
-    return Worst(tuple(reversed(place)), *values)
+    return Worst(tuple(reversed(place)), mine, golden)
 
 
 def _python(value: np.generic) -> bool | int | float | complex:
     return value.item() if value.dtype.kind in "biufc" else float(value)
 
 
-def _ulp(found: Sums) -> Ulp:
-    n = found.sums[at.X] or 1
-    greatest = found.counts[at.ULP_MAX] % (1 << 64)
-    return Ulp(greatest, found.sums[at.ULP] / n, found.counts[at.ULP_ABOVE] / n)
-
-
-def _finish(
-    found: Sums, size: int, divergence: bool, ulp: Ulp | None, worst: Worst | None
+def finished(
+    found: Sums, size: int, divergence: bool, has_ulp: bool, worst: Worst | None
 ) -> Metrics:
-    sums, counts = found.sums, found.counts
+    """The metrics that sums come to. has_ulp: the elements are floats."""
+    # by position, and with few calls: there are many small tensors
+    (
+        pairs, mean_x, squares_x, _, mean_y, squares_y, xx, yy, xy, d, dd, r, max_d, max_r,
+        min_x, max_x, min_y, max_y, ulp,
+    ) = found.sums[: at.ASIDE_X]  # fmt: skip
+    counts = found.counts
     scale_x, scale_y, scale_d, scale_r = found.scales
-    n = sums[at.X] or 1.0
+    n = pairs or 1.0
     if counts[at.MINE] or counts[at.GOLDEN] or counts[at.OTHER]:
         bad = math.nan if counts[at.UNLIKE_NAN] else math.inf
         cosine: float | None = math.nan
         max_absolute = total_relative = euclidean = absolute = square = max_relative = bad
         mean_relative, distance = bad, math.nan
     else:
-        norm_x, norm_y, norm_d = (math.sqrt(sums[i]) for i in (at.XX, at.YY, at.DD))
+        norm_x, norm_y, norm_d = math.sqrt(xx), math.sqrt(yy), math.sqrt(dd)
         cosine = None
         if norm_x > 0 and norm_y > 0:
-            cosine = max(-1.0, min(1.0, sums[at.XY] / norm_x / norm_y))
+            cosine = max(-1.0, min(1.0, xy / norm_x / norm_y))
         elif norm_x == norm_y:
             cosine = 1.0
         if norm_y > 0:
             euclidean = norm_d / norm_y * (scale_y / scale_d)
         else:
             euclidean = 1.0 if norm_d > 0 else 0.0
-        max_absolute = sums[at.MAX_D] / scale_d
-        total_relative = sums[at.R] / scale_r
-        absolute = sums[at.D] / n / scale_d
+        max_absolute = max_d / scale_d
+        total_relative = r / scale_r
+        absolute = d / n / scale_d
         square = norm_d / math.sqrt(n) / scale_d
-        max_relative = sums[at.MAX_R] / scale_r
-        mean_relative = sums[at.R] / n / scale_r
+        max_relative = max_r / scale_r
+        mean_relative = r / n / scale_r
         distance = _divergence(*found.shares[: at.EXACT_X])
-    if sums[at.X] and not any(counts[at.SAME : at.INT_MIN_X]):  # all finite, as nearly always
-        mine = sums[at.X + 1] / scale_x, math.sqrt(sums[at.X + 2] / n) / scale_x
-        golden = sums[at.Y + 1] / scale_y, math.sqrt(sums[at.Y + 2] / n) / scale_y
-        reach = (
-            max(-sums[at.MIN_X], sums[at.MAX_X]) / scale_x,
-            max(-sums[at.MIN_Y], sums[at.MAX_Y]) / scale_y,
-        )
+    if pairs and not any(counts[at.SAME : at.INT_MIN_X]):  # all finite, as nearly always
+        mine = mean_x / scale_x, math.sqrt(squares_x / n) / scale_x
+        golden = mean_y / scale_y, math.sqrt(squares_y / n) / scale_y
+        reach = max(-min_x, max_x) / scale_x, max(-min_y, max_y) / scale_y
+        nan = infinite = (0, 0, 0)
     else:
         mine = _spread(found, at.X, at.ASIDE_X, at.X_NAN, scale_x)
         golden = _spread(found, at.Y, at.ASIDE_Y, at.Y_NAN, scale_y)
@@ -220,7 +227,13 @@ def _finish(
             _reach(found, at.MIN_X, at.REACH_X, at.INF_MINE, scale_x),
             _reach(found, at.MIN_Y, at.REACH_Y, at.INF_GOLDEN, scale_y),
         )
-    # by position: there are many small tensors, and a dictionary takes longer than the rest
+        nan = tuple(counts[at.NAN_MINE : at.NAN_BOTH + 1])
+        infinite = tuple(counts[at.INF_MINE : at.INF_BOTH + 1])
+    if has_ulp:
+        greatest = counts[at.ULP_MAX] % (1 << 64)
+        apart = Ulp(greatest, ulp / n, counts[at.ULP_ABOVE] / n)
+    else:
+        apart = None
     return Metrics(
         cosine,
         max_absolute,
@@ -239,9 +252,9 @@ def _finish(
         counts[at.MINE],
         counts[at.GOLDEN],
         counts[at.OTHER],
-        tuple(counts[at.NAN_MINE : at.NAN_BOTH + 1]),
-        tuple(counts[at.INF_MINE : at.INF_BOTH + 1]),
-        ulp,
+        nan,
+        infinite,
+        apart,
         worst,
         reach,
     )

@@ -130,7 +130,7 @@ def _moduli(side: np.ndarray) -> np.ndarray:
 
 
 def _worst(x: np.ndarray, y: np.ndarray, index: int, shape: Sequence[int]) -> Worst:
-    return worst_at(index, shape, lambda i: (x[i].item(), y[i].item()))
+    return worst_at(index, shape, x[index].item(), y[index].item())
 
 
 def _equal_share(x: np.ndarray, y: np.ndarray) -> float:

@@ -24,22 +24,38 @@ _ROW, _METRICS, _VERDICT = (
 )
 
 
-def write_rows(units: list[list[tuple[Row, Any]]], file: BinaryIO) -> None:
-    """Write the rows of units, each with what is written of it (texts and numbers), so that
-    `read_rows` has them again."""
-    data = marshal.dumps([[(_packed(row), more) for row, more in unit] for unit in units])
-    file.write(_LENGTH.pack(len(data)) + data)
+def write_rows(number: int | None, units: list[list[tuple[Row, Any]]], file: BinaryIO) -> None:
+    """Write the rows of units, each with what is written of it (texts and numbers), and a number,
+    so that `read_rows` has them again."""
+    packed = [[(_packed(row), more) for row, more in unit] for unit in units]
+    data = marshal.dumps((number, packed))
+    _write(file, _LENGTH.pack(len(data)) + data)
 
 
-def read_rows(file: BinaryIO) -> list[list[tuple[Row, Any]]]:
-    """The rows of the next units. Raises EOFError, ValueError or TypeError where they are not
+def read_rows(file: BinaryIO) -> tuple[int | None, list[list[tuple[Row, Any]]]]:
+    """The next number and its rows. Raises EOFError, ValueError or TypeError where they are not
     whole."""
-    head = file.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        raise EOFError
     # In one piece: marshal would ask the file for every few bytes.
-    found = marshal.loads(file.read(*_LENGTH.unpack(head)))
-    return [[(_unpacked(row), more) for row, more in unit] for unit in found]
+    (size,) = _LENGTH.unpack(_read(file, _LENGTH.size))
+    number, found = marshal.loads(_read(file, size))
+    return number, [[(_unpacked(row), more) for row, more in unit] for unit in found]
+
+
+def _write(file: BinaryIO, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
+
+
+def _read(file: BinaryIO, size: int) -> bytearray:
+    data = bytearray(size)
+    view = memoryview(data)
+    while view:
+        count = file.readinto(view)
+        if not count:
+            raise EOFError
+        view = view[count:]
+    return data
 
 
 def _packed(row: Row) -> list[Any]:

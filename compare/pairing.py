@@ -77,12 +77,13 @@ class Pairing:
             elif not match.golden:
                 for record in match.mine:
                     yield from self._alone(record, match)
-            elif match.kind == "op":
-                yield from self._two(match, seen)
-                if not share(match.mine[0], match.golden[0], self._sides):
-                    rest += match.golden
-            else:
+            elif match.kind != "op":
                 yield from self._crossing(match, seen)
+            elif share(match.mine[0], match.golden[0], self._sides):
+                yield from self._two(match, seen)
+            else:
+                yield from self._alone(match.mine[0], match)
+                rest += match.golden
         for record in rest:
             yield from self._alone_in_golden(record, after)
         left, right = (gone.get(None, {}) for gone in self._gone)
@@ -115,26 +116,23 @@ class Pairing:
 
     def _two(self, match: Match, seen: set[int]) -> Iterator[Pair]:
         record, partner = match.mine[0], match.golden[0]
-        if not share(record, partner, self._sides):
-            yield from self._alone(record, match)
-            return
-        gone = tuple(
-            each.get(one.path, {}) for each, one in zip(self._gone, (record, partner), strict=True)
-        )
+        gone = self._gone[0].get(record.path, {}), self._gone[1].get(partner.path, {})
         for found in values_of_two(record, partner, self._sides, gone, self._complete):
-            yield found._replace(leaf=self._leaf(found, seen), match=match)
+            yield found.of(self._leaf(found, seen), match)
 
     def _crossing(self, match: Match, seen: set[int]) -> Iterator[Pair]:
         """What enters and leaves a call or a group, and what was left out of its records."""
         for record in match.mine:
             yield from self._left_out(record)
         for found in self._crossings.pairs(match):
-            yield found._replace(leaf=self._leaf(found, seen), match=match)
+            yield found.of(self._leaf(found, seen), match)
 
     def _leaf(self, found: Pair, seen: set[int]) -> str | None:
         """What an input from outside on both sides is, if it is one: a parameter at each use, which
         may be of parts of it, another value at its first."""
         if found.side != "input" or found.mine is None or found.golden is None:
+            return None
+        if not found.record.entry.values or not found.partner.entry.values:
             return None
         values = (
             _value_of(found.record, found.my_path),

@@ -24,7 +24,7 @@ SIGNATURES = {
 }
 if sys.platform != "win32":  # which has no pread
     SIGNATURES |= {
-        "direct_32": "nnnnnnnnnnnffiiffiiddlddl",
-        "direct_64": "nnnnnnnnnnnddllffiiddlddl",
-        "direct_16": "nnnnnnnnnnnssiiffiiddlddl",
+        "direct_32": "lnnnnnnnffiiffiiddld",
+        "direct_64": "lnnnnnnnddllffiiddld",
+        "direct_16": "lnnnnnnnssiiffiiddld",
     }

@@ -37,6 +37,10 @@ SHARES_X, SHARES_Y, DIVERGENCE = range(3)
 EXACT_X, EXACT_Y = 3, 6  # count, mean, squares of 64-bit integers' distances to the least
 SHARES = 9
 
+# What one of many pairs takes.
+WORST_X, WORST_Y = SUMS + SHARES, SUMS + SHARES + 1  # the elements at ODD or WORST, as stored
+FLOATS, INTEGERS = SUMS + SHARES + 2, COUNTS + 1
+
 BLOCK = 2048
 """Elements that stay in the first cache while the loops run over them."""
 

@@ -42,10 +42,12 @@ class Whole(NamedTuple):
 def whole_of(record: Record, side: str, tensor: Tensor) -> Whole | None:
     """The tensor that `tensor` is a part of; None for one that stands for itself."""
     parent, slash, _ = tensor.name.rpartition("/")
+    if not slash:
+        return None
     arguments, tensors = (
         (record.arguments, record.inputs) if side == "input" else (record.results, record.outputs)
     )
-    kind = arguments.get(f"{parent}/{KIND}") if slash else None
+    kind = arguments.get(f"{parent}/{KIND}")
     if kind is None or kind.type != Type.PARTS:
         return None
     parts = {
@@ -111,6 +113,6 @@ def quantization_difference(wholes: Sequence[Whole | None]) -> str:
 
 def to_coalesce(wholes: Sequence[Whole | None]) -> bool:
     """Whether two tensors are lists of elements, and one of them is not in order."""
-    if not all(whole is not None and whole.is_coo for whole in wholes):
+    if None in wholes or not all(whole.is_coo for whole in wholes):
         return False
     return not all(whole.facts.get("coalesced") for whole in wholes)

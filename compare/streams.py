@@ -1,13 +1,11 @@
 """Two tensors of two files as a source of pieces, read into memory that is used again.
 
 A piece is measured while the second cache still has it. What is small enough stays for the second
-pass; what is larger is read twice, so that the size of a tensor does not matter. Fresh memory for
-each tensor would cost more than reading it.
+pass; what is larger is read twice, so that the size of a tensor does not matter.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -17,55 +15,16 @@ import numpy as np
 from dumper import dtypes
 from dumper.stored import Tensor
 
+from . import rooms
+from .direct import loop_of, measure
 from .kinds import Prepare, Way
-from .measure import Piece, Sums, address, own_desk
-from .native import loops
-
-PIECE = 1 << 18
-"""Elements that are read and measured at a time."""
+from .measure import Piece, Sums
 
 PART = 1 << 24
 """Elements that one thread takes of a large tensor."""
 
-_DIRECT = {
-    "float32": ("direct_32", 4, 0),
-    "float64": ("direct_64", 8, 0),
-    "float16": ("direct_16", 2, 1),
-    "bfloat16": ("direct_16", 2, 0),
-}
-"""Dtypes that are read and measured in one call: its name, bytes of an element, whether it is
-half."""
-
 _NUMBERS = frozenset(name for name, kind in dtypes.BY_NAME.items() if kind.bits.name == name)
 """Dtypes of which what is stored is the value."""
-
-_ROOM = 256 << 20
-"""Bytes that all threads together keep tensors in."""
-
-_KEPT = min(4 << 20, _ROOM // (2 * (os.cpu_count() or 1)))
-"""Bytes of a tensor up to which it stays in memory for the second pass."""
-
-
-class _Rooms(threading.local):
-    """A thread's memory for either side."""
-
-    def __init__(self) -> None:
-        size = max(_KEPT, PIECE * 8)
-        self.sides = tuple(np.empty(size, np.uint8) for _ in range(2))
-        self.addresses = tuple(map(address, self.sides))
-        self._typed: dict[np.dtype, tuple[np.ndarray, np.ndarray]] = {}
-
-    def typed(self, kind: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-        """Both sides' memory as elements of a dtype."""
-        found = self._typed.get(kind)
-        if found is None:
-            found = self._typed[kind] = tuple(
-                side[: side.size // kind.itemsize * kind.itemsize].view(kind) for side in self.sides
-            )
-        return found
-
-
-_rooms = _Rooms()
 
 
 def can_stream(mine: Tensor, golden: Tensor) -> bool:
@@ -91,9 +50,9 @@ class Streams:
     @property
     def parts(self) -> Sequence[Callable[[], Iterable[Piece]]]:
         """One that stays in memory, or several that threads may share out."""
-        if self.size <= PIECE:
+        if self.size <= rooms.PIECE:
             return (self._whole,)
-        if self.size * max(self._mine.itemsize, self._golden.itemsize) <= _KEPT:
+        if self.size * max(self._mine.itemsize, self._golden.itemsize) <= rooms.KEPT:
             return (self._kept,)
         for side in (self._mine, self._golden):
             side.check()  # before it is cut into as many parts as it claims to have
@@ -101,27 +60,20 @@ class Streams:
         return [partial(self._passing, start, min(start + PART, self.size)) for start in starts]
 
     def direct(self, divergence: bool) -> Sums | None:
-        """Both passes in one call, of one dtype that lies in both files as the loops read it."""
+        """Both passes in one call, where `direct` knows one."""
         mine, golden = self._mine, self._golden
-        entry = _DIRECT.get(mine.dtype) if mine.dtype == golden.dtype and mine.own else None
-        run = loops().get(entry[0]) if entry and golden.own and 0 < self.size <= PART else None
-        places = run and mine.place(), run and golden.place()
+        loop = loop_of(mine.claims, golden.claims) if 0 < self.size <= PART else None
+        places = loop and mine.place(), loop and golden.place()
         if None in places:
             return None
-        _, itemsize, half = entry
-        kept = self.size * itemsize <= _KEPT
-        desk, (x, y) = own_desk(), _rooms.addresses
-        desk.clear()
-        run(
-            *places[0], *places[1], self.size, PIECE, kept, divergence, half, x, y,
-            x, y, x, y, *desk.wide, *desk.wide,
-            desk.p, desk.s, desk.c, desk.out, desk.room, desk.at,
-        )  # fmt: skip
-        if desk.found[0]:
-            return None  # the way by pieces says what is wrong, or scales
+        kept = self.size * loop.itemsize <= rooms.KEPT
+        pair = *places[0], *places[1], self.size
+        found = measure(loop, [pair], divergence, kept=kept)[0]
+        if found is None:
+            return None
         if kept:
             self._holder = threading.get_ident()
-        return desk.read()
+        return found.sums
 
     def values(self, index: int) -> tuple[object, object]:
         """Both elements at a flat index, as Python numbers."""
@@ -129,7 +81,7 @@ class Streams:
         if self._holder != threading.get_ident():
             return tuple(side.value(index) for side in sides)
         mine, golden = self._mine, self._golden
-        x, y = _rooms.typed(mine.stored)[0], _rooms.typed(golden.stored)[1]
+        x, y = rooms.own.typed(mine.stored)[0], rooms.own.typed(golden.stored)[1]
         return (
             x.item(index) if mine.is_number else mine.number(x[index : index + 1]),
             y.item(index) if golden.is_number else golden.number(y[index : index + 1]),
@@ -146,16 +98,16 @@ class Streams:
 
     def _kept(self) -> Iterator[Piece]:
         held = self._holder == threading.get_ident()
-        rooms = self._rooms(self.size)
-        for start in range(0, self.size, PIECE):
-            mine, golden = (room[start : start + PIECE] for room in rooms)
+        sides = self._rooms(self.size)
+        for start in range(0, self.size, rooms.PIECE):
+            mine, golden = (room[start : start + rooms.PIECE] for room in sides)
             yield self._piece(start, mine, golden, read=not held)
         self._holder = threading.get_ident()
 
     def _passing(self, begin: int, end: int) -> Iterator[Piece]:
-        rooms = self._rooms(PIECE)
-        for start in range(begin, end, PIECE):
-            mine, golden = (room[: end - start] for room in rooms)
+        sides = self._rooms(rooms.PIECE)
+        for start in range(begin, end, rooms.PIECE):
+            mine, golden = (room[: end - start] for room in sides)
             yield self._piece(start, mine, golden, read=True)
 
     def _piece(self, start: int, mine: np.ndarray, golden: np.ndarray, read: bool) -> Piece:
@@ -166,27 +118,27 @@ class Streams:
 
     def _rooms(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """This thread's memory for so many elements of either side."""
-        mine, golden = _rooms.typed(self._mine.stored)[0], _rooms.typed(self._golden.stored)[1]
-        return mine[:count], golden[:count]
+        typed = rooms.own.typed
+        return typed(self._mine.stored)[0][:count], typed(self._golden.stored)[1][:count]
 
 
 class _Side:
     """One tensor: how its elements are read, and made what the loops read."""
 
     __slots__ = (
-        "stored", "itemsize", "dtype", "own", "is_number", "read", "place", "check",
+        "stored", "itemsize", "claims", "is_number", "read", "place", "check",
         "_tensor", "_bits_of", "_prepare",
     )  # fmt: skip
 
     def __init__(self, tensor: Tensor, prepare: Prepare | None) -> None:
         self.stored = tensor.stored
         self.itemsize = tensor.stored.itemsize
-        self.dtype = tensor.dtype
+        self.claims = tensor.claims
         self.read, self.place, self.check = tensor.read_into, tensor.place, tensor.check
         self._tensor = tensor
-        self.own = dtypes.BY_NAME[tensor.dtype].bits == tensor.stored
-        self.is_number = self.own and tensor.dtype in _NUMBERS
-        self._bits_of = None if self.own else tensor.bits_of
+        own = dtypes.BY_NAME[tensor.dtype].bits == tensor.stored
+        self.is_number = own and tensor.dtype in _NUMBERS
+        self._bits_of = None if own else tensor.bits_of
         self._prepare = prepare
 
     def made(self, piece: np.ndarray) -> np.ndarray:

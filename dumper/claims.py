@@ -46,6 +46,8 @@ class Claims:
 class TensorClaims(Claims):
     """Of a tensor; `Tensor` says what is what."""
 
+    nbytes: int
+    needs_order: bool
     dtype: str
     data_type: int | None
     device_type: int | None
@@ -85,14 +87,18 @@ def claims_of(facts: Facts) -> TensorClaims | ArgumentClaims | str:
         kind = layout.Type(code) if code in layout.Type._value2member_map_ else code
         attributes = {key.decode(): number for key, number in numbers.items() if key != b"Type"}
         return ArgumentClaims(*common, kind, attributes, facts.torch_dtype)
-    data_type = numbers.get(b"DataType")
+    data_type, device_type = numbers.get(b"DataType"), numbers.get(b"DeviceType")
+    dtype = _dtype(facts.torch_dtype, data_type, facts.stored_name, facts.stored)
+    stride = strides.get(b"Stride")
     return TensorClaims(
         *common,
-        _dtype(facts.torch_dtype, data_type, facts.stored_name, facts.stored),
+        math.prod(facts.shape) * _itemsize(dtype, facts.stored),
+        device_type in (0, 1) and stride is not None and _is_permuted(facts.shape, stride),
+        dtype,
         data_type,
-        numbers.get(b"DeviceType"),
+        device_type,
         numbers.get(b"FormatType"),
-        strides.get(b"Stride"),
+        stride,
         strides.get(b"LiveStride"),
         (strides.get(b"LiveOffset") or (0,))[0],
         bool(numbers.get(b"Uninitialised")),
@@ -111,3 +117,24 @@ def _dtype(
         if stored == old.bits or (old.name, stored_name) in _BY_DESIGN:
             return old.name
     return stored_name or "unknown"
+
+
+def _itemsize(dtype: str, stored: np.dtype | None) -> int:
+    kind = dtypes.BY_NAME.get(dtype)
+    if kind is not None:
+        return kind.bits.itemsize
+    return 0 if stored is None else stored.itemsize
+
+
+def _is_permuted(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """Whether strides visit every element once, in another order than C's."""
+    if len(shape) != len(stride) or 0 in shape:
+        return False
+    axes = [(step, size) for step, size in zip(stride, shape, strict=True) if size > 1]
+    axes.reverse()
+    ordered, expected = sorted(axes), 1
+    for step, size in ordered:
+        if step != expected:
+            return False
+        expected *= size
+    return ordered != axes

@@ -212,19 +212,6 @@ class _Form:
         return key, numbers
 
 
-def _cut(self, window: Window, piece: bytes, at: int) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
-    try:
-        values = self._first.unpack_from(piece, at)
-        key, numbers = values[::2], values[1::2]
-        for part, lead in self._more:
-            values = part.unpack_from(*window.around(numbers[lead]))
-            key += values[::2]
-            numbers += values[1::2]
-    except (struct.error, OverflowError, OSError):  # shorter, or an address that is none
-        return (), ()
-    return key, numbers
-
-
 def _cut(header: Header, start: bytes) -> tuple[_Form, list[tuple[bytes, int]], int | None] | None:
     """Where a header is cut, its links, and which number leads to its elements. None where an
     address does not stand where it should."""

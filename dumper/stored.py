@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
-from functools import lru_cache
 from operator import attrgetter
 
 import numpy as np
@@ -116,10 +115,11 @@ class _Stored:
     def place(self) -> tuple[int, int] | None:
         """Descriptor of the file, and where in it the elements of a plain dataset lie; None of one
         that is not. Raises DumpError where its claims do not hold."""
-        if not self.is_plain:
+        source = self.source
+        if self.claims.held is None or source.window is None:
             return None
         self.check()
-        return self.source.window.number, self.at
+        return source.window.number, self.at
 
     def read_into(self, out: np.ndarray, start: int) -> None:
         """Fill `out` with the stored elements from number `start` on, in C order.
@@ -168,11 +168,12 @@ class _Stored:
         Returns the open dataset, None where its bytes can be read without HDF5. Raises DumpError as
         `raw` does.
         """
-        if self.stored is None:
+        claims, source = self.claims, self.source
+        if claims.stored is None:
             raise self._error("this dataset has a type that no dump has")
-        if self.is_plain:
-            held = min(self.claims.held, self.source.size - self.at)
-            self._check_size(self.stored.itemsize, max(0, held))
+        if claims.held is not None and source.window is not None:
+            held = min(claims.held, source.size - self.at)
+            self._check_size(claims.stored.itemsize, max(0, held))
             return None
         try:
             with patience:
@@ -220,8 +221,15 @@ class Tensor(_Stored):
     absent (live_stride: the tensor was contiguous). live_offset: where it began in its storage, in
     elements. uninitialised: some of it no op had written. address: of the object header; equal
     addresses are one stored value. nbytes: of the elements in their dtype.
+
+    needs_order: elements lie in another order than the tensor's, so that parts make no sense: the
+    oldest producers wrote tensors on CPU and CUDA as they lay in memory, and their `Stride` is the
+    live one. Only strides that visit every element once can mean that: a zero stride (expand) was
+    materialised when written.
     """
 
+    nbytes = _claimed("nbytes")
+    needs_order = _claimed("needs_order")
     dtype = _claimed("dtype")
     data_type = _claimed("data_type")
     device_type = _claimed("device_type")
@@ -235,13 +243,6 @@ class Tensor(_Stored):
     def size(self) -> int:
         """Number of elements."""
         return self.claims.size
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the tensor in its own dtype."""
-        kind = dtypes.BY_NAME.get(self.dtype)
-        itemsize = kind.bits.itemsize if kind else self.stored.itemsize if self.stored else 0
-        return self.size * itemsize
 
     def bits(self) -> np.ndarray:
         """Read the stored bits, in the `bits` dtype that dtypes.py's table gives `dtype`.
@@ -274,19 +275,6 @@ class Tensor(_Stored):
         if self.dtype == "bool":
             return bits != 0
         return dtypes.as_values(bits, self.dtype)
-
-    @property
-    def needs_order(self) -> bool:
-        """Whether elements lie in another order than the tensor's, so that parts make no sense.
-
-        The oldest producers wrote tensors on CPU and CUDA as they lay in memory: their `Stride` is
-        the live one. Only strides that visit every element once can mean that: a zero stride
-        (expand) was materialised when written.
-        """
-        stride = self.stride
-        return (
-            stride is not None and self.device_type in (0, 1) and _is_permuted(self.shape, stride)
-        )
 
     def _ordered(self, raw: np.ndarray) -> np.ndarray:
         if not self.needs_order:
@@ -374,21 +362,6 @@ def as_claimed(
     """The tensor or the argument that a dataset of these claims is."""
     kind = Tensor if type(claims) is TensorClaims else Argument
     return kind(record, side, name, claims, address, at, source)
-
-
-@lru_cache(1 << 12)
-def _is_permuted(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether strides visit every element once, in another order than C's."""
-    if len(shape) != len(stride) or 0 in shape:
-        return False
-    axes = [(step, size) for step, size in zip(stride, shape, strict=True) if size > 1]
-    axes.reverse()
-    ordered, expected = sorted(axes), 1
-    for step, size in ordered:
-        if step != expected:
-            return False
-        expected *= size
-    return ordered != axes
 
 
 def _is_bool_scalar(kind: int, raw: np.ndarray) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from dumps import dump, put
 
-from compare import comparing, engine, moduli, streams
+from compare import comparing, engine, moduli, rooms
 from compare.engine import compare_dumps
 from compare.row import Status
 from dumper.reader import open_dump
@@ -198,9 +198,9 @@ def test_memory_does_not_grow_with_tensors(tmp_path, monkeypatch, dtype):
     """Sixteen threads with a large pair each need room for pieces, and tables for 8 bits."""
     paths = sixteen(tmp_path, dtype)
     monkeypatch.setattr(engine.os, "cpu_count", lambda: 16)
-    monkeypatch.setattr(streams, "_KEPT", 1 << 16)
-    monkeypatch.setattr(streams, "PIECE", 1 << 12)
-    monkeypatch.setattr(streams, "_rooms", streams._Rooms())
+    monkeypatch.setattr(rooms, "KEPT", 1 << 16)
+    monkeypatch.setattr(rooms, "PIECE", 1 << 12)
+    monkeypatch.setattr(rooms, "own", rooms.Rooms())
     comparing.compare_arrays(np.zeros(3, dtype), np.ones(3, dtype))  # what is loaded once
     tables = 16 * 2 * 8 * 65536 * (np.dtype(dtype).itemsize == 1)
     assert peak(paths) < tables + (6 << 20)

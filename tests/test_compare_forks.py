@@ -58,12 +58,12 @@ def forking(alone, monkeypatch) -> list:
     made = []
 
     class Watched(forks.Forks):
-        def __init__(self, work):
-            super().__init__(work)
+        def __init__(self, shares):
+            super().__init__(shares)
             made.append(self)
 
     monkeypatch.setattr(forks, "WORTH", 1)
-    monkeypatch.setattr(forks, "SHARE", 3)
+    monkeypatch.setattr(engine, "SHARE", 3)
     monkeypatch.setattr(forks.os, "cpu_count", lambda: 4)
     monkeypatch.setattr(engine, "Forks", Watched)
     return made
@@ -86,15 +86,6 @@ def test_what_is_written_is_the_same(pair, alone, forking, monkeypatch):
         found = list(compare_and_write(mine, golden, write))
     assert [text for _, (text, _) in found] == list(map(repr, (row for row, _ in found))) == alone
     assert 0 < len(made_here) < len(alone) and all(made_here)
-
-
-@pytest.mark.parametrize("children", range(1, 9))
-def test_turns(children):
-    """Every child has as many, the parent less the more there are, and it is nobody's long."""
-    found = forks.turns(children)
-    assert {found.count(i) for i in range(children)} == {5}
-    assert found.count(None) == max(0, 5 - children)
-    assert len(set(found[: children + 1])) >= children
 
 
 @pytest.mark.parametrize("skip", [1, 2, 3, 100, 10_000])
@@ -135,7 +126,7 @@ def test_they_end_with_their_parent(pair, tmp_path):
         "import os, sys, time\n"
         "from compare import engine, forks\n"
         "from dumper.reader import open_dump\n"
-        "forks.WORTH, forks.SHARE = 1, 1\n"
+        "forks.WORTH, engine.SHARE = 1, 1\n"
         "engine.os.cpu_count = lambda: 4\n"
         "mine, golden = map(open_dump, sys.argv[1:])\n"
         "rows = engine.compare_dumps(mine, golden)\n"

@@ -49,9 +49,12 @@ Unit = list[tuple[Row, object]]
 
 def through(units: list[Unit]) -> list[Unit]:
     file = io.BytesIO()
-    write_rows(units, file)
+    write_rows(7, units, file)
+    write_rows(None, [], file)
     file.seek(0)
-    return read_rows(file)
+    number, found = read_rows(file)
+    assert number == 7 and read_rows(file) == (None, [])
+    return found
 
 
 WRITTEN = st.none() | st.tuples(st.text(), st.text())
@@ -83,6 +86,6 @@ def test_every_field_travels() -> None:
 def test_what_is_cut_off_is_an_error(cut: int) -> None:
     file = io.BytesIO()
     row = Row(1, *[None] * 7, Status.EQUAL, None)
-    write_rows([[(row, None), (row._replace(index=2), None)]], file)
+    write_rows(1, [[(row, None), (row._replace(index=2), None)]], file)
     with pytest.raises((EOFError, ValueError, TypeError)):
         read_rows(io.BytesIO(file.getvalue()[:cut]))

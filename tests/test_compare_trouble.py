@@ -86,7 +86,7 @@ def test_the_unforeseen_is_trouble_and_no_difference(pair, monkeypatch, command,
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("compare.comparing.can_stream", fail)
+    monkeypatch.setattr("compare.comparing.obstacle", fail)
     monkeypatch.setattr("compare.convert.estimate", fail)
     done = run(*COMMANDS[command].split())
     if isinstance(error, MemoryError) and command == "equal":

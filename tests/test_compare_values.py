@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compare import streams
+from compare import rooms, streams
 from compare.engine import compare_dumps
 from compare.metrics import compare_arrays
 from dumper.reader import open_dump
@@ -205,11 +205,11 @@ def test_pieces_of_a_file_are_as_the_whole(tmp_path_factory, name, data):
     ]
     whole = compare_arrays(x, y)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams, "PIECE", data.draw(st.sampled_from([100, BLOCK, 5000])))
+        patch.setattr(rooms, "PIECE", data.draw(st.sampled_from([100, BLOCK, 5000])))
         patch.setattr(streams, "PART", 5000)
         patch.setattr("compare.engine.PART", 5000)
-        patch.setattr(streams, "_KEPT", data.draw(st.sampled_from([0, 1 << 20])))
-        patch.setattr(streams, "_rooms", streams._Rooms())
+        patch.setattr(rooms, "KEPT", data.draw(st.sampled_from([0, 100, 1 << 20])))
+        patch.setattr(rooms, "own", rooms.Rooms())
         with open_dump(paths[0]) as mine, open_dump(paths[1]) as golden:
             (row,) = compare_dumps(mine, golden)
     for field in whole.__slots__:
