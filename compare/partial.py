@@ -100,10 +100,10 @@ class Partial:
             self._file.seek(self._end)
         self._flushed = time.monotonic()
 
-    def add(self, row: Row, rest: str) -> None:
+    def add(self, row: Row, rest: bytes) -> None:
         """Append one row. rest: what `rows.unnumbered` made of it. Raises DumpError when it cannot
         be written."""
-        line = numbered(self.count + 1, rest).encode() + b"\n"
+        line = numbered(self.count + 1, rest) + b"\n"
         try:
             self._file.write(line)
         except OSError as error:

@@ -19,7 +19,7 @@ from .row import Row
 from .rows import unnumbered
 from .summary import Summary
 
-Lines = tuple[str, str]
+Lines = tuple[str, bytes]
 """A row in the csv, and in the json without its number."""
 
 

@@ -1,17 +1,17 @@
 """A row as one line of JSON, and back: what a result keeps of it, with every digit.
 
-The line is put together by hand, because there are as many lines as tensors and json takes three
-times as long. JSON has no NaN: a number that is none is the text "nan", "inf" or "-inf". Integers
+JSON has no NaN: a number that is none is the text "nan", "inf" or "-inf". Integers
 are written out however long they are; a complex number is a list of two. docs/result.md has every
 field. What is read back comes from a file that nobody vouches for, so that every value is checked.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from functools import lru_cache
-from json.encoder import encode_basestring_ascii as _string
 from typing import Any, NamedTuple
+
+import orjson
 
 from dumper.errors import DumpError
 
@@ -20,29 +20,6 @@ from .judging.verdict import Kind, Verdict
 from .metrics import Metrics, Ulp, Worst
 from .row import BY_STATUS, MEASURED, Row, Status
 
-_ROW = (
-    '"index":%d,"op":%s,"side":%s,"record_path":%s,"my_path":%s,"golden_path":%s,'
-    '"dtype":%s,"shape":%s,"status":%s,"reasons":%s,"phase":%s,"api":%s,"module":%s,"source":%s,'
-    '"custom":%s,"leaf":%s,"match":%s,"low_confidence":%s,"verdict":%s,"metrics":%s}'
-)
-_METRICS = (
-    '{"elements":%d,"CosineSimilarity":%s,"MaxAbsoluteError":%s,"AccumulatedRelativeError":%s,'
-    '"RelativeEuclideanDistance":%s,"KullbackLeiblerDivergence":%s,"StandardDeviation":'
-    '{"mine":[%s,%s],"golden":[%s,%s]},"MeanAbsoluteError":%s,"RootMeanSquareError":%s,'
-    '"MaxRelativeError":%s,"MeanRelativeError":%s,"ExactMatch":%s,"reach":[%s,%s],'
-    '%s,"ulp":%s,"worst":%s}'
-)
-_COUNTS = (
-    '"nan":[%d,%d,%d],"infinite":[%d,%d,%d],'
-    '"nonfinite":{"same":%d,"mine":%d,"golden":%d,"unlike":%d}'
-)
-_ALL_FINITE = _COUNTS % ((0,) * 10)
-_STATUS = {status: _string(status.value) for status in Status}
-_VERDICT = (
-    '{"kind":%s,"code":%s,"reason":%s,"allowed":%s,"actual":%s,"margin":%s,"culprit":%s,'
-    '"low_evidence":%s,"by_default":%s,"weak":%s}'
-)
-_TRUTH = {False: "false", True: "true"}
 _UNNAMED = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -54,41 +31,26 @@ class Numbered(NamedTuple):
     place: Place
 
 
-def line_of(number: int, row: Row, place: Place) -> str:
+def line_of(number: int, row: Row, place: Place) -> bytes:
     """The row as a JSON object in one line of ASCII, without its end."""
     return numbered(number, unnumbered(row, place))
 
 
-def numbered(number: int, rest: str) -> str:
+def numbered(number: int, rest: bytes) -> bytes:
     """The line of a row of that number. rest: what `unnumbered` made of the row."""
-    return f'{{"row":{number:d},{rest}'
+    return b'{"row":%d,%b' % (number, rest)
 
 
-def unnumbered(row: Row, place: Place) -> str:
+def unnumbered(row: Row, place: Place) -> bytes:
     """The line of a row but for its number, which another process may not know."""
-    text, m = _text, row.metrics
-    return _ROW % (
-        row.index,
-        text(row.op),
-        text(row.side),
-        text(row.record_path),
-        text(row.my_path),
-        text(row.golden_path),
-        text(row.dtype),
-        "null" if row.shape is None else _shape(row.shape),
-        _STATUS[row.status],
-        _texts(row.reasons),
-        text(row.phase),
-        text(place.api),
-        text(place.module),
-        text(place.source),
-        _texts(row.custom),
-        text(row.leaf),
-        text(row.match),
-        _TRUTH[row.low],
-        _verdict(row.verdict),
-        "null" if m is None else _measured(m),
-    )
+    value = _value_of(row, place)
+    try:
+        line = orjson.dumps(value)
+    except orjson.JSONEncodeError:  # an integer of more than 64 bits, half of a surrogate pair
+        line = b""
+    if not line or not line.isascii():
+        line = json.dumps(value, separators=(",", ":")).encode()
+    return line[1:]
 
 
 def row_of(value: Any) -> Numbered:
@@ -104,92 +66,103 @@ def row_of(value: Any) -> Numbered:
         ) from None
 
 
-def _text(value: str | None) -> str:
-    return "null" if value is None else _string(value)
+def _value_of(row: Row, place: Place) -> dict[str, Any]:
+    """A row as JSON values."""
+    verdict, m = row.verdict, row.metrics
+    return {
+        "index": row.index,
+        "op": row.op,
+        "side": row.side,
+        "record_path": row.record_path,
+        "my_path": row.my_path,
+        "golden_path": row.golden_path,
+        "dtype": row.dtype,
+        "shape": row.shape,
+        "status": row.status.value,
+        "reasons": row.reasons,
+        "phase": row.phase,
+        "api": place.api,
+        "module": place.module,
+        "source": place.source,
+        "custom": row.custom,
+        "leaf": row.leaf,
+        "match": row.match,
+        "low_confidence": row.low,
+        "verdict": {
+            "kind": verdict.kind.value,
+            "code": verdict.code,
+            "reason": verdict.reason,
+            "allowed": _named(verdict.allowed),
+            "actual": _named(verdict.actual),
+            "margin": _named(verdict.margin),
+            "culprit": verdict.culprit,
+            "low_evidence": verdict.low_evidence,
+            "by_default": verdict.by_default,
+            "weak": verdict.weak,
+        },
+        "metrics": None if m is None else _measured(m),
+    }
 
 
-def _texts(values: tuple[str, ...]) -> str:
-    return "[" + ",".join(map(_string, values)) + "]" if values else "[]"
+def _measured(m: Metrics) -> dict[str, Any]:
+    ulp, worst = m.ulp, m.worst
+    found = {
+        "elements": m.size,
+        "CosineSimilarity": m.cosine,
+        "MaxAbsoluteError": m.max_absolute,
+        "AccumulatedRelativeError": m.accumulated_relative,
+        "RelativeEuclideanDistance": m.relative_euclidean,
+        "KullbackLeiblerDivergence": m.kullback_leibler,
+        "StandardDeviation": {"mine": m.mine, "golden": m.golden},
+        "MeanAbsoluteError": m.mean_absolute,
+        "RootMeanSquareError": m.root_mean_square,
+        "MaxRelativeError": m.max_relative,
+        "MeanRelativeError": m.mean_relative,
+        "ExactMatch": m.exact,
+        "reach": m.reach,
+        "nan": m.nan,
+        "infinite": m.infinite,
+        "nonfinite": {
+            "same": m.same_nonfinite,
+            "mine": m.mine_nonfinite,
+            "golden": m.golden_nonfinite,
+            "unlike": m.other_nonfinite,
+        },
+        "ulp": ulp and {"max": ulp.greatest, "mean": ulp.mean, "above_one": ulp.above_one},
+        "worst": worst and {
+            "index": worst.index,
+            "mine": _named(worst.mine),
+            "golden": _named(worst.golden),
+        },
+    }  # fmt: skip
+    return found if _is_finite(m) else _named(found)
 
 
-def _shape(sizes: tuple[int | str, ...]) -> str:
-    return "[" + ",".join([_string(n) if isinstance(n, str) else str(n) for n in sizes]) + "]"
+def _is_finite(m: Metrics) -> bool:
+    """Whether all numbers are such as JSON has; perhaps not where they are, but add up to none."""
+    ulp = m.ulp.mean + m.ulp.above_one if m.ulp else 0.0
+    return math.isfinite(
+        (m.cosine or 0.0) + m.max_absolute + m.accumulated_relative + m.relative_euclidean
+        + (m.kullback_leibler or 0.0) + sum(m.mine) + sum(m.golden) + m.mean_absolute
+        + m.root_mean_square + m.max_relative + m.mean_relative + m.exact + sum(m.reach) + ulp
+    )  # fmt: skip
 
 
-def _float(value: float | None) -> str:
-    if value is None:
-        return "null"
-    text = repr(float(value))
-    return text if text[-1] not in "nf" else f'"{text}"'
-
-
-def _measured(m: Metrics) -> str:
-    numbers = (
-        m.cosine,
-        m.max_absolute,
-        m.accumulated_relative,
-        m.relative_euclidean,
-        m.kullback_leibler,
-        *m.mine,
-        *m.golden,
-        m.mean_absolute,
-        m.root_mean_square,
-        m.max_relative,
-        m.mean_relative,
-        m.exact,
-        *m.reach,
-    )
-    if None in numbers or not math.isfinite(sum(numbers)):  # else `str` is what `_float` says
-        numbers = tuple(map(_float, numbers))
-    apart = m.same_nonfinite, m.mine_nonfinite, m.golden_nonfinite, m.other_nonfinite
-    counts = (*m.nan, *m.infinite, *apart)
-    return _METRICS % (
-        m.size,
-        *numbers,
-        _COUNTS % counts if any(counts) else _ALL_FINITE,
-        "null" if m.ulp is None else _ulp(m.ulp),
-        "null" if m.worst is None else _worst(m.worst),
-    )
-
-
-def _written(verdict: Verdict) -> str:
-    numbers = verdict.allowed, verdict.actual, verdict.margin
-    return _VERDICT % (
-        _string(verdict.kind.value),
-        _string(verdict.code),
-        _string(verdict.reason),
-        *map(_float, numbers),
-        _text(verdict.culprit),
-        _TRUTH[verdict.low_evidence],
-        _TRUTH[verdict.by_default],
-        _TRUTH[verdict.weak],
-    )
-
-
-_constant = lru_cache(1 << 8)(_written)
-
-
-def _verdict(verdict: Verdict) -> str:
-    """Most rows share the few verdicts that have no numbers."""
-    return _constant(verdict) if verdict.margin is None else _written(verdict)
-
-
-def _ulp(ulp: Ulp) -> str:
-    mean, share = _float(ulp.mean), _float(ulp.above_one)
-    return f'{{"max":{ulp.greatest:d},"mean":{mean},"above_one":{share}}}'
-
-
-def _worst(worst: Worst) -> str:
-    mine, golden = _element(worst.mine), _element(worst.golden)
-    return f'{{"index":{_shape(worst.index)},"mine":{mine},"golden":{golden}}}'
-
-
-def _element(value: bool | int | float | complex) -> str:
+def _named(value: Any) -> Any:
+    """A JSON value in which numbers that JSON lacks have names, and complex ones are two."""
+    if type(value) is float:
+        return value if math.isfinite(value) else _name(value)
+    if isinstance(value, dict):
+        return {key: _named(each) for key, each in value.items()}
+    if isinstance(value, tuple):
+        return [_named(each) for each in value]
     if isinstance(value, complex):
-        return f"[{_float(value.real)},{_float(value.imag)}]"
-    if isinstance(value, float):
-        return _float(value)
-    return str(value).lower()  # True is true
+        return [_named(value.real), _named(value.imag)]
+    return value
+
+
+def _name(value: float) -> str:
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
 
 
 def _row_of(value: dict[str, Any]) -> Numbered:

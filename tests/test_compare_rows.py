@@ -57,7 +57,7 @@ def some_rows(draw):
 @given(counts, some_rows(), st.builds(Place, names, names, names))
 def test_a_row_comes_back_as_it_was(number, row, place):
     line = line_of(number, row, place)
-    assert line.isascii() and "\n" not in line
+    assert line.isascii() and b"\n" not in line
     found = row_of(json.loads(line, parse_constant=pytest.fail))
     assert found.number == number and repr(found.row) == repr(row) and found.place == place
     assert ALL.line(found.row, found.place) == ALL.line(row, place)
