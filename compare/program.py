@@ -9,19 +9,15 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from dumper.errors import DumpError, printable
+from dumper.errors import DumpError
 
 if TYPE_CHECKING:
     from dumper.reader import Dump
-
-_OPENING = 640 << 20
-"""Bytes that opening a file may take besides those that follow from its size."""
 
 TROUBLE = 2
 """Exit status of what went wrong, whatever the dumps hold."""
@@ -113,37 +109,6 @@ def ready_loops() -> None:
     else:
         with working("compiling for this processor, which is kept for the next time"):
             loops()
-
-
-def opening(path: str, checked: bool = False) -> Dump:
-    """Open a dump, as `open_dump` does, and show it where that takes long."""
-    from dumper.reader import open_dump
-
-    from .progress import working
-
-    with working(f"opening {printable(path)}"), _bounded(path):
-        return open_dump(path, checked=checked)
-
-
-@contextlib.contextmanager
-def _bounded(path: str) -> Iterator[None]:
-    """Memory for what a file says it holds: HDF5 believes some damaged sizes."""
-    if sys.platform != "linux":
-        yield
-        return
-    import resource
-
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    size = os.stat(path).st_size if os.path.exists(path) else 0
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    limit = pages * resource.getpagesize() + _OPENING + 2 * size
-    if before[0] != resource.RLIM_INFINITY:
-        limit = min(limit, before[0])
-    resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def no_records(dump: Dump) -> DumpError:

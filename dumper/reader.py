@@ -23,6 +23,7 @@ from .claims import NOTHING, claims_of
 from .errors import DumpError
 from .facts import facts_of
 from .garbage import uncollected
+from .groups import Link
 from .headers import Headers
 from .index import BY_CHOICE, entries
 from .journal import JournaledReader, pages_of
@@ -30,17 +31,21 @@ from .patience import patience
 from .stored import DAMAGE, Source, as_claimed, first_line
 from .superblock import check_file, has_plain_addresses
 from .walk import Record, Walk, links_of
+from .walked import unpacked
 from .window import Window
 
 _FALLBACK = "run the dump again; what was recorded before the damage cannot be read"
 
 
-def open_dump(path: str | os.PathLike, *, checked: bool = False) -> Dump:
+def open_dump(
+    path: str | os.PathLike, *, checked: bool = False, walked: bytes | None = None
+) -> Dump:
     """Open a dump for reading and list its records.
 
     path: any HDF5 file, whatever its ending; the journal of a killed writer beside it is read
     through. checked: HDF5 reads all groups and headers, which takes some times as long and finds
-    what is wrong with their checksums. Raises DumpError when there is no such file, when it is no
+    what is wrong with their checksums. walked: what another process found there (`walked.packed`),
+    which is believed. Raises DumpError when there is no such file, when it is no
     whole HDF5 file, when it is locked or may not be read. Close the result, or use it in `with`.
     """
     path = Path(path)
@@ -61,7 +66,7 @@ def open_dump(path: str | os.PathLike, *, checked: bool = False) -> Dump:
     window = Window(path) if plain else None
     try:
         with uncollected():
-            return Dump(path, file, size, window)
+            return Dump(path, file, size, window, walked)
     except BaseException:
         with contextlib.suppress(*DAMAGE):
             file.close()
@@ -78,7 +83,9 @@ class Dump:
     that could not be read as the layout wants. omitted: (path, reason) of what the writer left out.
     """
 
-    def __init__(self, path: Path, file: h5f.FileID, size: int, window: Window | None) -> None:
+    def __init__(
+        self, path: Path, file: h5f.FileID, size: int, window: Window | None, walked: bytes | None
+    ) -> None:
         self.path = path
         self._file = file
         self._window = window
@@ -92,19 +99,27 @@ class Dump:
             raise DumpError(
                 f"the root of this HDF5 file cannot be read ({first_line(error)})", path, _FALLBACK
             ) from None
+        if walked is None:
+            records = self._walk(links)
+            omitted = self._omissions(records)
+        else:
+            records, self.skipped, omitted = unpacked(walked, self._source)
+        self.omitted = tuple(omitted)
+        self.records: tuple[Record, ...] = tuple(
+            sorted(records, key=lambda record: (record.seqid, record.ir, record.path))
+        )
+
+    def _walk(self, links: list[Link]) -> list[Record]:
         index = entries(self.lines("index"), self.lines("calls"))
-        headers = Headers(window, claims_of) if window else None
+        headers = Headers(self._window, claims_of) if self._window else None
         records = list(Walk(self._source, headers, self.skipped).records(links, index))
-        if window:
-            window.forget()
+        if self._window:
+            self._window.forget()
         records += [
             Record(ir, seqid, layout.record_path(ir, seqid), (), (), NOTHING, False, entry)
             for (ir, seqid), entry in index.items()  # of what is described only
         ]
-        self.omitted = tuple(self._omissions(records))
-        self.records: tuple[Record, ...] = tuple(
-            sorted(records, key=lambda record: (record.seqid, record.ir, record.path))
-        )
+        return records
 
     def __enter__(self) -> Dump:
         return self

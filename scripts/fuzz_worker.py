@@ -31,7 +31,7 @@ from fuzz_bytes import Map, damage
 from fuzz_hostile import HOSTILE, MARK, secret
 from fuzz_seeds import PAGE, journal
 
-from compare import program
+from compare import opening, program
 from compare.cli import cli
 from dumper.errors import DumpError
 from dumper.stored import DAMAGE
@@ -221,7 +221,7 @@ def attempt(program: click.Command, arguments: list[str], watch: Watch, box: Pat
 
 def _record(dice: random.Random, path: Path) -> str:
     try:
-        with program.opening(str(path)) as dump:  # with the bounds that the commands have
+        with opening.opening(str(path)) as dump:  # with the bounds that the commands have
             return dice.choice(dump.records).path if dump.records else "/op/1"
     except (DumpError, Exception):  # noqa: BLE001 - the commands will say
         return "/op/1"

@@ -12,8 +12,9 @@ import click
 from dumper.errors import DumpError, printable
 
 from ..flags import LANGUAGE, named
+from ..opening import opening_two
 from ..options import Asked, algorithms, instead, note, original_options, refuse_for_dumps
-from ..program import TROUBLE, no_records, opening, ready_loops, say
+from ..program import TROUBLE, no_records, ready_loops, say
 from .folders import cann_folder, compare_folders
 from .results import say_gaps, show_answer
 
@@ -122,7 +123,7 @@ def compare(
             "both paths name the same file", f"{mine} and {golden}", "name two different dumps"
         )
     columns, custom = algorithms(asked, algorithm)
-    with opening(mine) as left, opening(golden) as right:
+    with opening_two(mine, golden) as (left, right):
         for dump in (left, right):
             if not dump.records:
                 raise no_records(dump)

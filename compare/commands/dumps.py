@@ -11,7 +11,8 @@ import click
 from dumper.errors import DumpError, printable
 
 from ..flags import named
-from ..program import TROUBLE, complain, no_records, opening, say
+from ..opening import opening
+from ..program import TROUBLE, complain, no_records, say
 
 if TYPE_CHECKING:
     from ir2tbe.convert import Request

@@ -12,8 +12,9 @@ import click
 
 from dumper.errors import DumpError, printable
 
+from ..opening import opening
 from ..options import Asked, algorithms, note
-from ..program import TROUBLE, complain, no_records, opening, ready_loops, say
+from ..program import TROUBLE, complain, no_records, ready_loops, say
 
 if TYPE_CHECKING:
     from ..folders.pairs import Golden

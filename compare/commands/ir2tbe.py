@@ -10,7 +10,8 @@ import click
 from dumper.errors import DumpError
 
 from ..flags import LANGUAGE, named
-from ..program import no_records, opening, say
+from ..opening import opening
+from ..program import no_records, say
 
 if TYPE_CHECKING:
     from dumper.reader import Dump

@@ -10,7 +10,8 @@ import click
 from dumper.errors import printable
 
 from ..flags import LANGUAGE, named
-from ..program import opening, say
+from ..opening import opening
+from ..program import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,7 +16,8 @@ from dumper.errors import DumpError, printable
 from dumper.layout import VALUES
 
 from ..flags import LANGUAGE, named
-from ..program import TROUBLE, complain, no_records, opening, say
+from ..opening import opening
+from ..program import TROUBLE, complain, no_records, say
 
 if TYPE_CHECKING:
     import torch

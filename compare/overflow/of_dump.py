@@ -25,8 +25,9 @@ from dumper.overflow.scales import TEXT as SCALE
 from dumper.overflow.scales import LossScale, scale_of
 from dumper.reader import Dump
 
+from ..opening import opening
 from ..origin import origin_of
-from ..program import TROUBLE, complain, no_records, opening, say
+from ..program import TROUBLE, complain, no_records, say
 from ..progress import with_progress
 from ..terminal import show_missing
 from .scan import scan

@@ -1,0 +1,117 @@
+"""Dumps being opened: shown where that takes long, bounded in memory, two at a time.
+
+What takes long is Python, of which one thread runs at a time. So while this process walks through
+one dump, a forked one walks through the other. When that fails, for whatever reason, this process
+opens the file itself, and says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dumper.errors import printable
+
+if TYPE_CHECKING:
+    from dumper.reader import Dump
+
+_OPENING = 640 << 20
+"""Bytes that opening a file may take besides those that follow from its size."""
+
+_WORTH = 1 << 20
+"""Bytes of a file from which on another process is worth its start."""
+
+
+def opening(path: str, checked: bool = False, walked: bytes | None = None) -> Dump:
+    """Open a dump, as `open_dump` does, and show it where that takes long."""
+    from dumper.reader import open_dump
+
+    from .progress import working
+
+    with working(f"opening {printable(path)}"), _bounded(path):
+        return open_dump(path, checked=checked, walked=walked)
+
+
+@contextlib.contextmanager
+def opening_two(mine: str, golden: str) -> Iterator[tuple[Dump, Dump]]:
+    """Open two dumps at once; both are closed in the end."""
+    with contextlib.ExitStack() as stack:
+        walk = stack.enter_context(_Walk(golden)) if _can_fork(mine, golden) else None
+        left = stack.enter_context(opening(mine))
+        right = stack.enter_context(opening(golden, walked=walk and walk.found()))
+        yield left, right
+
+
+def _can_fork(*paths: str) -> bool:
+    return (
+        sys.platform == "linux"
+        and (os.cpu_count() or 1) > 1
+        and all(os.path.getsize(path) >= _WORTH for path in paths)
+    )
+
+
+class _Walk:
+    """A forked process that walks through a dump."""
+
+    def __init__(self, path: str) -> None:
+        from dumper import reader, walked  # once, for both
+
+        self._pipe, write = os.pipe()
+        self._child = os.fork()
+        if self._child:
+            os.close(write)
+            return
+        status = 1
+        try:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it then
+            os.close(self._pipe)
+            with _bounded(path), open(write, "wb") as file, reader.open_dump(path) as dump:
+                file.write(walked.packed(dump.records, dump.skipped, dump.omitted))
+            status = 0
+        finally:
+            os._exit(status)  # nothing of the parent's is flushed or cleaned up here
+
+    def found(self) -> bytes | None:
+        """What it found; None where it could not."""
+        with open(self._pipe, "rb") as file:
+            data = file.read()
+        self._pipe = -1
+        _, status = os.waitpid(self._child, 0)
+        self._child = 0
+        return None if status else data
+
+    def __enter__(self) -> _Walk:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pipe >= 0:
+            os.close(self._pipe)
+        if self._child:
+            os.kill(self._child, signal.SIGKILL)
+            os.waitpid(self._child, 0)
+
+
+@contextlib.contextmanager
+def _bounded(path: str) -> Iterator[None]:
+    """Memory for what a file says it holds: HDF5 believes some damaged sizes."""
+    if sys.platform != "linux":
+        yield
+        return
+    import resource
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    size = os.stat(path).st_size if os.path.exists(path) else 0
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    limit = pages * resource.getpagesize() + _OPENING + 2 * size
+    if before[0] != resource.RLIM_INFINITY:
+        limit = min(limit, before[0])
+    resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)

@@ -1,0 +1,85 @@
+"""Two dumps opened at once, by two processes: what one alone would find, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from dumps import dump, put
+
+from compare import opening
+from compare.opening import opening_two
+from dumper import walked
+from dumper.errors import DumpError
+
+
+@pytest.fixture
+def pair(tmp_path) -> list[Path]:
+    random = np.random.default_rng(0)
+    tensors = {f"op/{i}/{side}/x": random.normal(0, 1, 9).astype("f4")
+               for i in range(30) for side in ("input", "output")}  # fmt: skip
+    return [dump(tmp_path / name, tensors) for name in ("m.h5", "g.h5")]
+
+
+@pytest.fixture
+def walks(monkeypatch) -> list[bytes | None]:
+    """What other processes found from now on, for files of any size."""
+    found = []
+
+    class Watched(opening._Walk):
+        def found(self):
+            found.append(super().found())
+            return found[-1]
+
+    monkeypatch.setattr(opening, "_WORTH", 0)
+    monkeypatch.setattr(opening.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(opening, "_Walk", Watched)
+    return found
+
+
+def records(paths) -> list[tuple]:
+    with opening_two(*map(str, paths)) as dumps:
+        return [(each.records, each.skipped, each.omitted) for each in dumps]
+
+
+def test_both_are_as_if_opened_alone(pair, walks):
+    with h5py.File(pair[1], "a") as file:
+        put(file, "op/x/output/y", np.ones(2, "f4"))  # no seqid
+    found = records(pair)
+    assert len(walks) == 1 and walks[0]
+    opening._WORTH = 1 << 40
+    assert found == records(pair) and len(walks) == 1
+    assert "no seqid" in found[1][1][0][1]
+
+
+def test_a_process_that_dies_is_done_without(pair, walks, monkeypatch):
+    parent, kill = os.getpid(), walked.packed
+
+    def dying(*given):
+        if os.getpid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return kill(*given)
+
+    monkeypatch.setattr(walked, "packed", dying)
+    found = records(pair)
+    assert walks == [None] and [len(each[0]) for each in found] == [30, 30]
+
+
+def test_what_is_wrong_with_a_file_is_said_as_ever(pair, walks):
+    pair[1].write_bytes(pair[1].read_bytes()[:-3000])
+    with pytest.raises(DumpError, match="shorter|truncated|ends|damaged") as error:
+        records(pair)
+    assert str(pair[1]) in str(error.value) and walks == [None]
+
+
+def test_no_process_is_left(pair, walks):
+    """Where the first file is the one that cannot be opened."""
+    pair[0].write_bytes(b"no HDF5")
+    with pytest.raises(DumpError):
+        records(pair)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
