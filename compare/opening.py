@@ -1,4 +1,4 @@
-"""Dumps being opened: shown where that takes long, bounded in memory, two at a time.
+"""Dumps being opened: shown where that takes long, bounded in memory, two at once.
 
 What takes long is Python, of which one thread runs at a time. So while this process walks through
 one dump, a forked one walks through the other. When that fails, for whatever reason, this process
@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,13 +38,16 @@ def opening(path: str, checked: bool = False, walked: bytes | None = None) -> Du
 
 
 @contextlib.contextmanager
-def opening_two(mine: str, golden: str) -> Iterator[tuple[Dump, Dump]]:
-    """Open two dumps at once; both are closed in the end."""
-    with contextlib.ExitStack() as stack:
-        walk = stack.enter_context(_Walk(golden)) if _can_fork(mine, golden) else None
-        left = stack.enter_context(opening(mine))
-        right = stack.enter_context(opening(golden, walked=walk and walk.found()))
-        yield left, right
+def walking(path: str, beside: str) -> Iterator[Callable[[], bytes | None]]:
+    """Let another process walk through a dump meanwhile. beside: the dump that is this one's.
+
+    Yields what gives what it found, once, for `opening`; None where it could not.
+    """
+    if not _can_fork(path, beside):
+        yield lambda: None
+        return
+    with _Walk(path) as walk:
+        yield walk.found
 
 
 def _can_fork(*paths: str) -> bool:

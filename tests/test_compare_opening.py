@@ -12,7 +12,6 @@ import pytest
 from dumps import dump, put
 
 from compare import opening
-from compare.opening import opening_two
 from dumper import walked
 from dumper.errors import DumpError
 
@@ -42,8 +41,13 @@ def walks(monkeypatch) -> list[bytes | None]:
 
 
 def records(paths) -> list[tuple]:
-    with opening_two(*map(str, paths)) as dumps:
-        return [(each.records, each.skipped, each.omitted) for each in dumps]
+    mine, golden = map(str, paths)
+    with (
+        opening.walking(golden, beside=mine) as walk,
+        opening.opening(mine) as left,
+        opening.opening(golden, walked=walk()) as right,
+    ):
+        return [(each.records, each.skipped, each.omitted) for each in (left, right)]
 
 
 def test_both_are_as_if_opened_alone(pair, walks):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ import click
 from dumper.errors import DumpError, printable
 
 from ..flags import LANGUAGE, named
-from ..opening import opening_two
+from ..opening import opening, walking
 from ..options import Asked, algorithms, instead, note, original_options, refuse_for_dumps
 from ..program import TROUBLE, no_records, ready_loops, say
 from .folders import cann_folder, compare_folders
@@ -87,16 +88,6 @@ def compare(
     """
     from dumper.superblock import check_file
 
-    from ..after import After
-    from ..alignment import OpMap
-    from ..comparing import Options
-    from ..explain import explain
-    from ..loss_scale import loss_scale
-    from ..pairing import pairing_of
-    from ..phrases import speak
-    from ..progress import working
-    from ..run import Stopped, head_of, one_stop, places_of, run
-
     others = op_map or explained
     if folder := cann_folder(mine, golden, asked.threads):
         if resume or others:
@@ -111,7 +102,6 @@ def compare(
             raise click.UsageError("These files are no dumps: only -out, --exit-zero and -q apply.")
         return compare_paths(mine, golden, out, exit_zero, quantized=asked.quantized)
     refuse_for_dumps(asked)
-    speak(lang)
     if (asked.mapping or asked.single) and (resume or algorithm != "all" or others):
         raise click.UsageError("-map and -op take no -alg, --resume, --op-map or --explain-align.")
     if explained and (asked != Asked() or algorithm != "all" or resume):
@@ -122,8 +112,31 @@ def compare(
         raise DumpError(
             "both paths name the same file", f"{mine} and {golden}", "name two different dumps"
         )
+    with walking(golden, beside=mine) as walked:
+        return _compare_dumps(
+            mine, golden, walked, out, algorithm, asked, resume, exit_zero, op_map, explained, lang
+        )
+
+
+def _compare_dumps(
+    mine: str, golden: str, walked: Callable[[], bytes | None], out: str, algorithm: str,
+    asked: Asked, resume: bool, exit_zero: bool, op_map: str | None, explained: str | None,
+    lang: str,
+) -> int:  # fmt: skip
+    """Compare two HDF5 dumps. walked: what another process finds in golden meanwhile."""
+    from ..after import After
+    from ..alignment import OpMap
+    from ..comparing import Options
+    from ..explain import explain
+    from ..loss_scale import loss_scale
+    from ..pairing import pairing_of
+    from ..phrases import speak
+    from ..progress import working
+    from ..run import Stopped, head_of, one_stop, places_of, run
+
+    speak(lang)
     columns, custom = algorithms(asked, algorithm)
-    with opening_two(mine, golden) as (left, right):
+    with opening(mine) as left, opening(golden, walked=walked()) as right:
         for dump in (left, right):
             if not dump.records:
                 raise no_records(dump)
