@@ -91,6 +91,9 @@ def gone_by_record(omitted: Omitted) -> dict[str | None, Gone]:
 
 def share(record: Record, partner: Record, sides: Sequence[str]) -> bool:
     """Whether two records have anything in common by which they can be one call."""
+    results = record.outputs, partner.outputs
+    if "output" in sides and all(results) and results[0][0].name == results[1][0].name:
+        return True  # as nearly always
     for side in sides:
         theirs = set(_names(partner, side))
         if any(n in theirs or _renamed(record.ir, n) in theirs for n in _names(record, side)):
@@ -112,17 +115,17 @@ def values_of_two(
     noted = [{path for found in each.values() for path, _ in found} for each in gone]
     theirs = {side: tensors_of(partner, side) for side in sides}
 
-    def paired(side: str, mine: _Value, golden: _Value, names: tuple[str, str]) -> Iterator[Pair]:
-        """One row, unless a note says already that a side left it out, or by choice it did."""
-        paths = f"{record.path}/{side}/{names[0]}", f"{partner.path}/{side}/{names[1]}"
+    def paired(side: str, mine: _Value, golden: _Value, name: str, other: str) -> Pair | None:
+        """One pair, unless a note says already that a side left it out, or by choice it did."""
+        paths = f"{record.path}/{side}/{name}", f"{partner.path}/{side}/{other}"
         for value, path, left in zip((mine, golden), paths, noted, strict=True):
             if path in left or (isinstance(value, Stub) and value.reason == VIEW):
-                return
+                return None
         if mine is None or golden is None:
-            missing, name = (record, names[0]) if mine is None else (partner, names[1])
-            if f"{side}/{name}" in missing.entry.values:  # there, but not kept at this level
-                return
-        yield _paired(record, partner, side, (mine, golden), paths)
+            missing, its = (record, name) if mine is None else (partner, other)
+            if f"{side}/{its}" in missing.entry.values:  # there, but not kept at this level
+                return None
+        return _paired(record, partner, side, (mine, golden), paths)
 
     yield from left_out(record.seqid, record, None, *gone)
     for side in sides:
@@ -131,11 +134,14 @@ def values_of_two(
         others = _counterparts(record, partner, ours, left)
         for name, value in ours.items():
             other = others.get(name, name)
-            yield from paired(side, value, left.pop(other, None), (name, other))
-        yield from _arguments(record, partner, side, complete)
+            if found := paired(side, value, left.pop(other, None), name, other):
+                yield found
+        if _others(record, side) or _others(partner, side):
+            yield from _arguments(record, partner, side, complete)
     for side, left in theirs.items():
         for name, value in left.items():  # in the end, as in the original's csv
-            yield from paired(side, None, value, (name, name))
+            if found := paired(side, None, value, name, name):
+                yield found
 
 
 def _counterparts(
@@ -217,13 +223,13 @@ def _renamed(ir: str, name: str) -> str:
 
 def tensors_of(record: Record, side: str) -> dict[str, Tensor | Stub]:
     """The tensors of one side by name, and after them those that are described only."""
-    found: dict[str, Tensor | Stub] = {
-        tensor.name: tensor for tensor in (record.inputs if side == "input" else record.outputs)
-    }
-    for key, stub in record.entry.stubs.items():
-        at, _, name = key.partition("/")
-        if at == side:
-            found.setdefault(name, stub)
+    tensors = record.inputs if side == "input" else record.outputs
+    found: dict[str, Tensor | Stub] = {tensor.name: tensor for tensor in tensors}
+    if record.entry.stubs:
+        for key, stub in record.entry.stubs.items():
+            at, _, name = key.partition("/")
+            if at == side:
+                found.setdefault(name, stub)
     return found
 
 
