@@ -24,6 +24,9 @@ from .native import loops
 MANY = 256
 """Pairs that one call takes."""
 
+_PIECE = 1 << 18
+"""Elements of a piece, with what the passes need beside them in the second cache."""
+
 Pair = tuple[int, int, int, int, int]
 """File and place of mine, of golden, and the number of elements."""
 
@@ -86,8 +89,9 @@ def measure(
     table.pairs[:count] = pairs
     table.floats[:count] = _NO_FLOATS
     table.counts[:count] = _NO_INTEGERS
+    piece = min(_PIECE, rooms.PIECE // loop.itemsize)
     loops()[loop.name](
-        table.p, count, rooms.PIECE, kept, divergence, loop.half, x, y, x, y, x, y,
+        table.p, count, piece, kept, divergence, loop.half, x, y, x, y, x, y,
         *desk.wide, *desk.wide, desk.p, table.f, table.c, desk.room,
     )  # fmt: skip
     found: list[Found | None] = []

@@ -10,8 +10,8 @@ import numpy as np
 
 from .measure import address
 
-PIECE = 1 << 18
-"""Elements that are read and measured at a time."""
+PIECE = 1 << 20
+"""Bytes of either side that are read and measured at a time."""
 
 _ROOM = 256 << 20
 """Bytes that all threads together keep tensors in."""
@@ -24,7 +24,7 @@ class Rooms(threading.local):
     """A thread's memory for either side."""
 
     def __init__(self) -> None:
-        size = max(KEPT, PIECE * 8)
+        size = max(KEPT, PIECE)
         self.sides = tuple(np.empty(size, np.uint8) for _ in range(2))
         self.addresses = tuple(map(address, self.sides))
         self._typed: dict[np.dtype, tuple[np.ndarray, np.ndarray]] = {}

@@ -39,20 +39,22 @@ def can_stream(mine: Tensor, golden: Tensor) -> bool:
 class Streams:
     """The first `size` elements of two tensors that `can_stream`, as a Source."""
 
-    __slots__ = ("size", "_mine", "_golden", "_only", "_holder")
+    __slots__ = ("size", "_itemsize", "_step", "_mine", "_golden", "_only", "_holder")
 
     def __init__(self, mine: Tensor, golden: Tensor, way: Way, size: int) -> None:
         self.size = size
         self._mine, self._golden = _Side(mine, way.mine), _Side(golden, way.golden)
+        self._itemsize = max(self._mine.itemsize, self._golden.itemsize)
+        self._step = rooms.PIECE // self._itemsize
         self._only: list[Piece] = []  # all of it, where that is one piece
         self._holder: int | None = None  # the thread whose room has the elements
 
     @property
     def parts(self) -> Sequence[Callable[[], Iterable[Piece]]]:
         """One that stays in memory, or several that threads may share out."""
-        if self.size <= rooms.PIECE:
+        if self.size <= self._step:
             return (self._whole,)
-        if self.size * max(self._mine.itemsize, self._golden.itemsize) <= rooms.KEPT:
+        if self.size * self._itemsize <= rooms.KEPT:
             return (self._kept,)
         for side in (self._mine, self._golden):
             side.check()  # before it is cut into as many parts as it claims to have
@@ -99,14 +101,14 @@ class Streams:
     def _kept(self) -> Iterator[Piece]:
         held = self._holder == threading.get_ident()
         sides = self._rooms(self.size)
-        for start in range(0, self.size, rooms.PIECE):
-            mine, golden = (room[start : start + rooms.PIECE] for room in sides)
+        for start in range(0, self.size, self._step):
+            mine, golden = (room[start : start + self._step] for room in sides)
             yield self._piece(start, mine, golden, read=not held)
         self._holder = threading.get_ident()
 
     def _passing(self, begin: int, end: int) -> Iterator[Piece]:
-        sides = self._rooms(rooms.PIECE)
-        for start in range(begin, end, rooms.PIECE):
+        sides = self._rooms(self._step)
+        for start in range(begin, end, self._step):
             mine, golden = (room[: end - start] for room in sides)
             yield self._piece(start, mine, golden, read=True)
 

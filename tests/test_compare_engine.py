@@ -199,7 +199,7 @@ def test_memory_does_not_grow_with_tensors(tmp_path, monkeypatch, dtype):
     paths = sixteen(tmp_path, dtype)
     monkeypatch.setattr(engine.os, "cpu_count", lambda: 16)
     monkeypatch.setattr(rooms, "KEPT", 1 << 16)
-    monkeypatch.setattr(rooms, "PIECE", 1 << 12)
+    monkeypatch.setattr(rooms, "PIECE", 1 << 14)
     monkeypatch.setattr(rooms, "own", rooms.Rooms())
     comparing.compare_arrays(np.zeros(3, dtype), np.ones(3, dtype))  # what is loaded once
     tables = 16 * 2 * 8 * 65536 * (np.dtype(dtype).itemsize == 1)

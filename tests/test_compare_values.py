@@ -205,7 +205,7 @@ def test_pieces_of_a_file_are_as_the_whole(tmp_path_factory, name, data):
     ]
     whole = compare_arrays(x, y)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rooms, "PIECE", data.draw(st.sampled_from([100, BLOCK, 5000])))
+        patch.setattr(rooms, "PIECE", data.draw(st.sampled_from([800, 8 * BLOCK, 40_000])))
         patch.setattr(streams, "PART", 5000)
         patch.setattr("compare.engine.PART", 5000)
         patch.setattr(rooms, "KEPT", data.draw(st.sampled_from([0, 100, 1 << 20])))
