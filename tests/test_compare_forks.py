@@ -110,6 +110,18 @@ def test_a_process_that_dies_is_done_without(pair, alone, forking):
         assert [first, *map(repr, found)] == alone
 
 
+def test_there_may_be_more_shares_than_numbers(tmp_path, forking, monkeypatch):
+    """Of which a pipe of the smallest size holds 1024: the parent makes the rest."""
+    tensors = {f"op/{i}/output/x": np.full(2, i, "f4") for i in range(1100)}
+    paths = [dump(tmp_path / name, tensors) for name in ("m.h5", "g.h5")]
+    monkeypatch.setattr(engine, "SHARE", 1)
+    monkeypatch.setattr(forks, "_PIPE", 1)
+    found = rows(paths)
+    assert len(found) == 1100 and len(forking) == 1
+    monkeypatch.setattr(forks, "WORTH", 10**9)
+    assert found == rows(paths)
+
+
 def test_no_process_is_left(pair, forking):
     with open_dump(pair[0]) as mine, open_dump(pair[1]) as golden:
         found = compare_dumps(mine, golden)
