@@ -34,6 +34,9 @@ from .streams import PART, can_stream
 _LARGE = 1 << 18
 """Bytes from which on a tensor is worth handing its unit to another thread."""
 
+_MOST = 2000
+"""Pairs of a share, or little more: an op on lists has many."""
+
 _AHEAD = 64
 """Shares and other units that are looked at before the oldest one's rows are due."""
 
@@ -125,18 +128,18 @@ def _blocks(pairing: Pairing, known: Known) -> tuple[Iterator[Block], int]:
 
 def _together(units: Iterator[Unit], known: Known) -> Iterator[Block]:
     """Up to SHARE small plain units in a row together; any other one alone."""
-    share: Block = []
+    share: Share = []
+    pairs = 0
     for unit in units:
-        if not _is_small(unit) or not _is_plain(unit, known):
-            if share:
-                yield share
-                share = []
-            yield unit
-        else:
+        together = _is_small(unit) and _is_plain(unit, known)
+        if share and (not together or len(share) == SHARE or pairs > _MOST):
+            yield share
+            share, pairs = [], 0
+        if together:
             share.append(unit)
-            if len(share) == SHARE:
-                yield share
-                share = []
+            pairs += len(unit)
+        else:
+            yield unit
     if share:
         yield share
 

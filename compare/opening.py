@@ -74,7 +74,7 @@ class _Walk:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it then
             os.close(self._pipe)
             with _bounded(path), open(write, "wb") as file, reader.open_dump(path) as dump:
-                file.write(walked.packed(dump.records, dump.skipped, dump.omitted))
+                file.write(walked.packed(dump.state, dump.records, dump.skipped, dump.omitted))
             status = 0
         finally:
             os._exit(status)  # nothing of the parent's is flushed or cleaned up here

@@ -45,7 +45,7 @@ def open_dump(
     path: any HDF5 file, whatever its ending; the journal of a killed writer beside it is read
     through. checked: HDF5 reads all groups and headers, which takes some times as long and finds
     what is wrong with their checksums. walked: what another process found there (`walked.packed`),
-    which is believed. Raises DumpError when there is no such file, when it is no
+    which is believed of the same file. Raises DumpError when there is no such file, when it is no
     whole HDF5 file, when it is locked or may not be read. Close the result, or use it in `with`.
     """
     path = Path(path)
@@ -81,6 +81,7 @@ class Dump:
     path: pathlib.Path. records: tuple of Record by (seqid, ir). finished: whether the file was
     closed by its writer; None where the writer does not say. skipped: (path, reason) of every node
     that could not be read as the layout wants. omitted: (path, reason) of what the writer left out.
+    state: by what the file is the same, and as it was, when it is opened again.
     """
 
     def __init__(
@@ -99,15 +100,21 @@ class Dump:
             raise DumpError(
                 f"the root of this HDF5 file cannot be read ({first_line(error)})", path, _FALLBACK
             ) from None
-        if walked is None:
+        self.state = self._state()
+        known = unpacked(walked, self._source, self.state) if walked else None
+        if known:
+            records, self.skipped, omitted = known
+        else:
             records = self._walk(links)
             omitted = self._omissions(records)
-        else:
-            records, self.skipped, omitted = unpacked(walked, self._source)
         self.omitted = tuple(omitted)
         self.records: tuple[Record, ...] = tuple(
             sorted(records, key=lambda record: (record.seqid, record.ir, record.path))
         )
+
+    def _state(self) -> tuple[int, ...]:
+        found = os.fstat(self._window.number) if self._window else os.stat(self.path)
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
     def _walk(self, links: list[Link]) -> list[Record]:
         index = entries(self.lines("index"), self.lines("calls"))

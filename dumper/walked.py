@@ -22,9 +22,12 @@ from .walk import Record
 Listed = Sequence[tuple[str, str]]
 """(path, reason)."""
 
+State = tuple[int, ...]
+"""By what a file is the same, and as it was."""
 
-def packed(records: Iterable[Record], skipped: Listed, omitted: Listed) -> bytes:
-    """What `unpacked` has again."""
+
+def packed(state: State, records: Iterable[Record], skipped: Listed, omitted: Listed) -> bytes:
+    """What `unpacked` has again. state: of the file, while it was walked through."""
     claims: dict[int, tuple[int, Claims]] = {}
 
     def datasets(values: Iterable[Tensor | Argument]) -> list[tuple]:
@@ -45,14 +48,19 @@ def packed(records: Iterable[Record], skipped: Listed, omitted: Listed) -> bytes
     ]  # fmt: skip
     file = io.BytesIO()
     _Pickler(file, pickle.HIGHEST_PROTOCOL).dump([each for _, each in claims.values()])
-    return marshal.dumps((file.getvalue(), plain, list(skipped), list(omitted)))
+    return marshal.dumps((state, file.getvalue(), plain, list(skipped), list(omitted)))
 
 
 def unpacked(
-    data: bytes, source: Source
-) -> tuple[list[Record], list[tuple[str, str]], list[tuple[str, str]]]:
-    """Records, skipped and omitted. source: the file that datasets are read from here."""
-    pickled, plain, skipped, omitted = marshal.loads(data)
+    data: bytes, source: Source, state: State
+) -> tuple[list[Record], list[tuple[str, str]], list[tuple[str, str]]] | None:
+    """Records, skipped and omitted; None where the file is another one, or has changed.
+
+    source: the file that datasets are read from here. state: of that.
+    """
+    then, pickled, plain, skipped, omitted = marshal.loads(data)
+    if then != state:
+        return None
     claims = _Unpickler(io.BytesIO(pickled)).load()
 
     def datasets(path: str, values: list[tuple]) -> list[Any]:

@@ -73,6 +73,22 @@ def test_a_process_that_dies_is_done_without(pair, walks, monkeypatch):
     assert walks == [None] and [len(each[0]) for each in found] == [30, 30]
 
 
+@pytest.mark.parametrize("how", ["replaced", "written"])
+def test_a_file_that_changes_in_between_is_read_as_it_is(pair, walks, how):
+    """What the other process found is of a file that is gone, or not that file any more."""
+    golden, other = pair[1], pair[1].with_name("other.h5")
+    dump(other, {f"op/{i}/output/x": np.ones(3, "f4") for i in range(40)})
+    with opening.walking(str(golden), beside=str(pair[0])) as walk:
+        found = walk()
+        if how == "replaced":
+            other.replace(golden)
+        else:
+            golden.write_bytes(other.read_bytes())
+        with opening.opening(str(golden), walked=found) as dumped:
+            assert found and len(dumped.records) == 40
+            assert all(record.outputs[0].read().tolist() == [1] * 3 for record in dumped.records)
+
+
 def test_what_is_wrong_with_a_file_is_said_as_ever(pair, walks):
     pair[1].write_bytes(pair[1].read_bytes()[:-3000])
     with pytest.raises(DumpError, match="shorter|truncated|ends|damaged") as error:

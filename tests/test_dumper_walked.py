@@ -69,7 +69,7 @@ def values(record) -> list:
 def test_the_same_is_found(tmp_path, make):
     path = make(tmp_path / "a.h5")
     with open_dump(path) as own:
-        data = packed(own.records, own.skipped, own.omitted)
+        data = packed(own.state, own.records, own.skipped, own.omitted)
         with open_dump(path, walked=data) as other:
             assert len(own.records) > 3 and known(other) == known(own)
             shared = {id(each.claims) for record in other.records for each in values(record)}
@@ -79,6 +79,6 @@ def test_the_same_is_found(tmp_path, make):
 def test_the_golden_pairs(golden):
     for path in sorted(golden.glob("*/*.h5")):
         with open_dump(path) as own:
-            data = packed(own.records, own.skipped, own.omitted)
+            data = packed(own.state, own.records, own.skipped, own.omitted)
             with open_dump(path, walked=data) as other:
                 assert known(other) == known(own), path
