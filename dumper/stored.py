@@ -97,7 +97,9 @@ class _Stored:
         """
         dataset = self.check()
         try:
-            array = np.empty(self.shape, self.stored)
+            # HDF5 leaves what a chunk that is not there should fill as it is, where nothing says
+            # with what to fill it: damage, then, must not show what lay in memory.
+            array = (np.empty if dataset is None else np.zeros)(self.shape, self.stored)
             if dataset is None:
                 self._read_plain(array, 0)
             elif array.size:
@@ -141,6 +143,7 @@ class _Stored:
             if dataset is None:
                 self._read_plain(out, start * out.itemsize)
             else:
+                out.fill(0)
                 self._read_boxes(dataset, out, start)
         except (*DAMAGE, MemoryError) as error:
             raise self._error(f"this dataset cannot be read ({first_line(error)})") from None

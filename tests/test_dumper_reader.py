@@ -421,6 +421,24 @@ def test_compressed_values_are_read(tmp_path):
     np.testing.assert_array_equal(found, values)
 
 
+def test_what_was_never_written_is_zero(tmp_path):
+    """HDF5 leaves the memory as it is where the file says that nothing fills a missing chunk."""
+    plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plan.set_chunk((100,))
+    plan.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        side = file.create_group("op/1/output")
+        space = h5py.h5s.create_simple((1000,))
+        data = h5py.Dataset(h5py.h5d.create(side.id, b"x", h5py.h5t.IEEE_F32LE, space, plan))
+        data.attrs["Type"], data.attrs["DataType"] = np.int32(0), np.int32(1)
+        data[150:160] = 1
+    room = np.full(1000, 7, "f4")
+    with open_dump(tmp_path / "a.h5") as opened:
+        tensor = opened.records[0].outputs[0]
+        tensor.read_into(room, 0)
+        assert room.sum() == tensor.read().sum() == 10
+
+
 @pytest.mark.parametrize("name", ["a.b", "..", "a\nb", "=1+1", "\x1b[31m", "名字", "a b:c"])
 def test_odd_names_are_data(tmp_path, name):
     with h5py.File(tmp_path / "d.h5", "w") as file:
