@@ -425,6 +425,7 @@ def test_what_was_never_written_is_zero(tmp_path):
     """HDF5 leaves the memory as it is where the file says that nothing fills a missing chunk."""
     plan = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     plan.set_chunk((100,))
+    plan.set_deflate(1)
     plan.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         side = file.create_group("op/1/output")
