@@ -64,8 +64,9 @@ class Forks:
         self._taken: int | None = None  # a share that is the parent's, and not made yet
         count = max(1, min(_MOST, (os.cpu_count() or 1) - 1))
         self.ahead = 4 * count + 4
-        for _ in range(count):
-            self._fork(shares)
+        with contextlib.suppress(OSError):  # as many as the system allows, or none
+            for _ in range(count):
+                self._fork(shares)
 
     def __enter__(self) -> Forks:
         return self
@@ -136,7 +137,12 @@ class Forks:
     def _fork(self, shares: Callable[[], Iterable[Callable[[], Share]]]) -> None:
         read, write = os.pipe()
         _widen(write)
-        child = os.fork()
+        try:
+            child = os.fork()
+        except OSError:
+            os.close(read)
+            os.close(write)
+            raise
         if child:
             os.close(write)
             self._pipes.append(open(read, "rb", buffering=0))

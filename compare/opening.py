@@ -43,10 +43,11 @@ def walking(path: str, beside: str) -> Iterator[Callable[[], bytes | None]]:
 
     Yields what gives what it found, once, for `opening`; None where it could not.
     """
-    if not _can_fork(path, beside):
+    walk = _walk(path) if _can_fork(path, beside) else None
+    if walk is None:
         yield lambda: None
         return
-    with _Walk(path) as walk:
+    with walk:
         yield walk.found
 
 
@@ -58,6 +59,13 @@ def _can_fork(*paths: str) -> bool:
     )
 
 
+def _walk(path: str) -> _Walk | None:
+    try:
+        return _Walk(path)
+    except OSError:  # the system allows no more processes, or no more files
+        return None
+
+
 class _Walk:
     """A forked process that walks through a dump."""
 
@@ -65,7 +73,12 @@ class _Walk:
         from dumper import reader, walked  # once, for both
 
         self._pipe, write = os.pipe()
-        self._child = os.fork()
+        try:
+            self._child = os.fork()
+        except OSError:
+            os.close(self._pipe)
+            os.close(write)
+            raise
         if self._child:
             os.close(write)
             return

@@ -52,7 +52,8 @@ class Rooms(threading.local):
 def _memory(size: int) -> np.ndarray:
     if size < _HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.empty(size, np.uint8)
-    whole = mmap.mmap(-1, size + _HUGE)
+    # private, or forked processes would measure in one memory
+    whole = mmap.mmap(-1, size + _HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):  # a kernel without them
         whole.madvise(mmap.MADV_HUGEPAGE)
     found = np.frombuffer(whole, np.uint8)

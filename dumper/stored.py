@@ -182,8 +182,11 @@ class _Stored:
             with patience:
                 dataset = h5d.open(self.source.root, self.path.encode("utf-8", "surrogateescape"))
                 self._check_storage(dataset)
+                shape = dataset.shape
         except DAMAGE as error:
             raise self._error(f"this dataset cannot be read ({first_line(error)})") from None
+        if shape != claims.shape:  # HDF5 would write as much as there is now
+            raise self._error("this dataset has changed since the file was opened")
         return dataset
 
     def _read_plain(self, array: np.ndarray, skip: int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from dumps import dump, put
 
-from compare import engine, forks
+from compare import engine, forks, rooms
 from compare.comparing import Options
 from compare.engine import compare_and_write, compare_dumps
 from dumper.reader import open_dump
@@ -120,6 +120,50 @@ def test_there_may_be_more_shares_than_numbers(tmp_path, forking, monkeypatch):
     assert len(found) == 1100 and len(forking) == 1
     monkeypatch.setattr(forks, "WORTH", 10**9)
     assert found == rows(paths)
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_as_many_processes_as_the_system_allows(pair, alone, forking, monkeypatch, allowed):
+    fork, count = os.fork, []
+
+    def some():
+        if len(count) == allowed:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        count.append(1)
+        return fork()
+
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(forks.os, "fork", some)
+    assert rows(pair) == alone
+    assert len(forking) == 1 and len(count) == allowed
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "?", "i4", "i8", "f2", "c8"])
+def test_processes_measure_in_memory_of_their_own(tmp_path, dtype, monkeypatch):
+    """Many small tensors of a dtype, of which each process always has one in its hands."""
+    random = np.random.default_rng(0)
+    paths = []
+    for name in ("m.h5", "g.h5"):
+        tensors = {f"op/{i}/output/x": random.integers(0, 2 if dtype == "?" else 100, 4000)
+                   .astype(dtype) for i in range(200)}  # fmt: skip
+        paths.append(dump(tmp_path / name, tensors))
+    one = rows(paths)
+    monkeypatch.setattr(forks, "WORTH", 1)
+    monkeypatch.setattr(engine, "SHARE", 5)
+    monkeypatch.setattr(forks.os, "cpu_count", lambda: 4)
+    assert rows(paths) == one
+
+
+def test_a_room_is_no_other_process_s():
+    for side in rooms.own.sides:
+        side[:] = 1
+        child = os.fork()
+        if not child:
+            side[:] = 2
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert (side == 1).all()
 
 
 def test_no_process_is_left(pair, forking):

@@ -73,6 +73,16 @@ def test_a_process_that_dies_is_done_without(pair, walks, monkeypatch):
     assert walks == [None] and [len(each[0]) for each in found] == [30, 30]
 
 
+def test_a_process_that_cannot_be_is_done_without(pair, walks, monkeypatch):
+    def refused():
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(opening.os, "fork", refused)
+    assert [len(each[0]) for each in records(pair)] == [30, 30] and not walks
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 @pytest.mark.parametrize("how", ["replaced", "written"])
 def test_a_file_that_changes_in_between_is_read_as_it_is(pair, walks, how):
     """What the other process found is of a file that is gone, or not that file any more."""

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -419,6 +420,20 @@ def test_compressed_values_are_read(tmp_path):
         data.attrs["Type"] = np.int32(0)
     _, (found,) = only(tmp_path / "d.h5")
     np.testing.assert_array_equal(found, values)
+
+
+def test_a_dataset_that_has_another_shape_now(tmp_path):
+    """HDF5 would write all of it, behind the memory that was meant for less."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        data = file.create_dataset("op/1/output/x", data=np.ones(1000, "f4"), chunks=(100,))
+        data.attrs["Type"], data.attrs["DataType"] = np.int32(0), np.int32(1)
+    with open_dump(tmp_path / "a.h5") as opened:
+        tensor = opened.records[0].outputs[0]
+        claims = replace(tensor.claims, shape=(500,), size=500)
+        earlier = replace(tensor, claims=claims)
+        for read in (earlier.read, lambda: earlier.read_into(np.zeros(500, "f4"), 0)):
+            with pytest.raises(DumpError, match="has changed since the file was opened"):
+                read()
 
 
 def test_what_was_never_written_is_zero(tmp_path):
