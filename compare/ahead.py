@@ -23,7 +23,7 @@ def measure_ahead(pairs: Iterable[Pair], known: Known) -> None:
     options = known.options
     if options.custom:
         return
-    asked: dict[direct.Loop, dict[tuple, tuple[Tensor, direct.Pair]]] = {}
+    asked: dict[direct.Loop, dict[tuple, tuple[tuple[int, ...], direct.Pair]]] = {}
     for found in pairs:
         mine, golden = found.mine, found.golden
         if type(mine) is not Tensor or type(golden) is not Tensor:
@@ -33,39 +33,34 @@ def measure_ahead(pairs: Iterable[Pair], known: Known) -> None:
         key = key_of(mine, golden)
         if key in known.measured:
             continue
-        pair = _plain(mine, golden, options.first)
-        if pair is not None:
-            loop, places = pair
-            asked.setdefault(loop, {})[key] = mine, places
+        planned = _plan(mine, golden, options.first)
+        if planned is not None:
+            loop, pair = planned
+            asked.setdefault(loop, {})[key] = mine.claims.shape, pair
     for loop, wanted in asked.items():
         keys = list(wanted)
         for start in range(0, len(keys), direct.MANY):
             some = keys[start : start + direct.MANY]
-            found = direct.measure(
-                loop, [wanted[key][1] for key in some], options.divergence
-            )  # fmt: skip
-            for key, each in zip(some, found, strict=True):
+            pairs = [wanted[key][1] for key in some]
+            found = direct.measure(loop, pairs, options.divergence)
+            for key, pair, each in zip(some, pairs, found, strict=True):
                 if each is not None:
-                    mine, places = wanted[key]
-                    _remember(key, mine.claims.shape, places[4], each, known)
+                    _remember(key, wanted[key][0], pair[-1], each, known)
 
 
-def _plain(mine: Tensor, golden: Tensor, first: int) -> tuple[direct.Loop, direct.Pair] | None:
+def _plan(mine: Tensor, golden: Tensor, first: int) -> tuple[direct.Loop, direct.Pair] | None:
     """What measures two tensors, and where they lie; None where there is more to it."""
     ours, theirs = mine.claims, golden.claims
-    loop = direct.loop_of(ours, theirs)
-    if loop is None or ours.shape != theirs.shape or not ours.size:
+    if ours.shape != theirs.shape or ours.needs_order or theirs.needs_order:
         return None
     size = min(ours.size, first or ours.size)
-    if ours.needs_order or theirs.needs_order or size * loop.itemsize > rooms.KEPT:
-        return None
     try:
-        places = mine.place(), golden.place()
+        planned = direct.plan(mine, golden, size)
     except DumpError:
         return None
-    if None in places:
+    if planned is None or size * planned[0].itemsize > rooms.KEPT:
         return None
-    return loop, (*places[0], *places[1], size)
+    return planned
 
 
 def _remember(

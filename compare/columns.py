@@ -241,12 +241,10 @@ ALL = Columns()
 def csv_line(cells: Sequence[str]) -> str:
     """Cells as a line of a csv, quoted where a comma, a semicolon or a quote stands in one."""
     # `in` three times is half of what one regular expression takes
-    return (
-        ",".join(
-            [_quoted(cell) if ";" in cell or "," in cell or '"' in cell else cell for cell in cells]
-        )
-        + "\r\n"
-    )
+    quoted = [
+        _quoted(cell) if ";" in cell or "," in cell or '"' in cell else cell for cell in cells
+    ]
+    return ",".join(quoted) + "\r\n"
 
 
 def _quoted(cell: str) -> str:

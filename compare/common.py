@@ -225,11 +225,10 @@ def tensors_of(record: Record, side: str) -> dict[str, Tensor | Stub]:
     """The tensors of one side by name, and after them those that are described only."""
     tensors = record.inputs if side == "input" else record.outputs
     found: dict[str, Tensor | Stub] = {tensor.name: tensor for tensor in tensors}
-    if record.entry.stubs:
-        for key, stub in record.entry.stubs.items():
-            at, _, name = key.partition("/")
-            if at == side:
-                found.setdefault(name, stub)
+    for key, stub in record.entry.stubs.items():
+        at, _, name = key.partition("/")
+        if at == side:
+            found.setdefault(name, stub)
     return found
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dumper import dtypes
-from dumper.claims import TensorClaims
+from dumper.stored import Tensor
 
 from . import rooms
 from . import slots as at
@@ -64,10 +64,13 @@ _LOOPS = {
 }
 
 
-def loop_of(mine: TensorClaims, golden: TensorClaims) -> Loop | None:
-    """What reads and measures two tensors; None where they are not of one dtype that is stored as
-    it is."""
-    return _loop(mine.dtype, golden.dtype, mine.stored, golden.stored)
+def plan(mine: Tensor, golden: Tensor, size: int) -> tuple[Loop, Pair] | None:
+    """What measures the first `size` elements of two tensors, and where they lie; None where no
+    loop reads both. Raises DumpError where a file does not hold what it claims."""
+    ours, theirs = mine.claims, golden.claims
+    loop = _loop(ours.dtype, theirs.dtype, ours.stored, theirs.stored) if size else None
+    places = loop and mine.place(), loop and golden.place()
+    return None if None in places else (loop, (*places[0], *places[1], size))
 
 
 @lru_cache(1 << 8)

@@ -152,7 +152,7 @@ def _rows(
     in_use = 0
     ahead = forks.ahead if forks else _AHEAD
     shares: dict[int, Share] = {}  # in `waiting`, by number
-    begun = ended = 0
+    ended = 0  # shares
 
     def own(number: int) -> Made | None:
         share = shares.get(number)
@@ -181,8 +181,7 @@ def _rows(
                 yield from oldest()
             in_use += cost
             if isinstance(block, list):
-                shares[begun] = block
-                begun += 1
+                shares[ended + len(shares)] = block
             # A huge unit is not one thread's: all of them take parts of it when its turn comes.
             here = small or _is_huge(block)
             waiting.append((block if here else pool.submit(_rows_of, block, known), cost))

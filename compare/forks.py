@@ -14,7 +14,6 @@ import contextlib
 import fcntl
 import os
 import select
-import signal
 import struct
 import sys
 from collections.abc import Callable, Iterable
@@ -22,6 +21,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from . import child
 from .packed import read_rows, write_rows
 from .row import Row
 
@@ -80,7 +80,7 @@ class Forks:
         own: makes one here; None of one that the parent does not have yet.
         """
         while number not in self._done:
-            if self._receive(0):
+            if self._receive(wait=False):
                 continue
             if self._taken is None:
                 self._taken = self._take()
@@ -90,7 +90,7 @@ class Forks:
                 self._done[self._taken] = share
                 self._taken = None
             else:
-                self._receive(None)
+                self._receive(wait=True)
         return self._done.pop(number)
 
     def close(self) -> None:
@@ -98,10 +98,8 @@ class Forks:
         for pipe in self._pipes:
             pipe.close()
         self._pipes.clear()
-        for child in self._children:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+        for number in self._children:
+            child.end(number)
         self._children.clear()
         if self._numbers is not None:
             os.close(self._numbers)
@@ -112,15 +110,14 @@ class Forks:
         found = os.read(self._numbers, _NUMBER.size) if self._numbers is not None else b""
         return _NUMBER.unpack(found)[0] if found else None
 
-    def _receive(self, seconds: float | None) -> bool:
-        """Take what children have sent; whether there was anything. seconds: to wait for it,
-        None for as long as it takes."""
+    def _receive(self, wait: bool) -> bool:
+        """Take what children have sent; whether there was anything. wait: until there is."""
         if not self._pipes:
             return False
         poll = select.poll()
         for pipe in self._pipes:
             poll.register(pipe, select.POLLIN)
-        ready = {number for number, _ in poll.poll(seconds)}
+        ready = {number for number, _ in poll.poll(None if wait else 0)}
         for pipe in [pipe for pipe in self._pipes if pipe.fileno() in ready]:
             try:
                 number, share = read_rows(pipe)
@@ -135,31 +132,11 @@ class Forks:
         return bool(ready)
 
     def _fork(self, shares: Callable[[], Iterable[Callable[[], Share]]]) -> None:
-        read, write = os.pipe()
-        _widen(write)
-        try:
-            child = os.fork()
-        except OSError:
-            os.close(read)
-            os.close(write)
-            raise
-        if child:
-            os.close(write)
-            self._pipes.append(open(read, "rb", buffering=0))
-            self._children.append(child)
-            return
-        status = 1
-        try:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent closes the pipe then
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-            os.close(read)
-            for pipe in self._pipes:  # or a pipe would outlive the parent
-                os.close(pipe.fileno())
-            with open(write, "wb", buffering=0) as file:
-                self._send(shares(), file)
-            status = 0
-        finally:
-            os._exit(status)  # nothing of the parent's is flushed or cleaned up here
+        others = [pipe.fileno() for pipe in self._pipes]  # which would outlive the parent
+        number, read = child.begin(lambda file: self._send(shares(), file), *others)
+        self._pipes.append(open(read, "rb", buffering=0))
+        self._children.append(number)
+        _widen(read)
 
     def _send(self, shares: Iterable[Callable[[], Share]], file: BinaryIO) -> None:
         taken = self._take()

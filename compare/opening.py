@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from dumper.errors import printable
+
+from . import child
 
 if TYPE_CHECKING:
     from dumper.reader import Dump
@@ -72,25 +73,11 @@ class _Walk:
     def __init__(self, path: str) -> None:
         from dumper import reader, walked  # once, for both
 
-        self._pipe, write = os.pipe()
-        try:
-            self._child = os.fork()
-        except OSError:
-            os.close(self._pipe)
-            os.close(write)
-            raise
-        if self._child:
-            os.close(write)
-            return
-        status = 1
-        try:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it then
-            os.close(self._pipe)
-            with _bounded(path), open(write, "wb") as file, reader.open_dump(path) as dump:
+        def walk(file: BinaryIO) -> None:
+            with _bounded(path), reader.open_dump(path) as dump:
                 file.write(walked.packed(dump.state, dump.records, dump.skipped, dump.omitted))
-            status = 0
-        finally:
-            os._exit(status)  # nothing of the parent's is flushed or cleaned up here
+
+        self._child, self._pipe = child.begin(walk)
 
     def found(self) -> bytes | None:
         """What it found; None where it could not."""
@@ -108,8 +95,7 @@ class _Walk:
         if self._pipe >= 0:
             os.close(self._pipe)
         if self._child:
-            os.kill(self._child, signal.SIGKILL)
-            os.waitpid(self._child, 0)
+            child.end(self._child)
 
 
 @contextlib.contextmanager

@@ -29,7 +29,8 @@ def write_rows(number: int | None, units: list[list[tuple[Row, Any]]], file: Bin
     so that `read_rows` has them again."""
     packed = [[(_packed(row), more) for row, more in unit] for unit in units]
     data = marshal.dumps((number, packed))
-    _write(file, _LENGTH.pack(len(data)) + data)
+    file.write(_LENGTH.pack(len(data)) + data)
+    file.flush()
 
 
 def read_rows(file: BinaryIO) -> tuple[int | None, list[list[tuple[Row, Any]]]]:
@@ -39,12 +40,6 @@ def read_rows(file: BinaryIO) -> tuple[int | None, list[list[tuple[Row, Any]]]]:
     (size,) = _LENGTH.unpack(_read(file, _LENGTH.size))
     number, found = marshal.loads(_read(file, size))
     return number, [[(_unpacked(row), more) for row, more in unit] for unit in found]
-
-
-def _write(file: BinaryIO, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[file.write(view) :]
 
 
 def _read(file: BinaryIO, size: int) -> bytearray:

@@ -25,7 +25,6 @@ _ROOM = 256 << 20
 KEPT = min(4 << 20, _ROOM // (2 * (os.cpu_count() or 1)))
 """Bytes of a tensor up to which it stays in memory for the second pass."""
 
-
 _HUGE = 2 << 20
 """Bytes of a huge page."""
 

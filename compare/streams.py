@@ -16,7 +16,7 @@ from dumper import dtypes
 from dumper.stored import Tensor
 
 from . import rooms
-from .direct import loop_of, measure
+from .direct import measure, plan
 from .kinds import Prepare, Way
 from .measure import Piece, Sums
 
@@ -63,13 +63,13 @@ class Streams:
 
     def direct(self, divergence: bool) -> Sums | None:
         """Both passes in one call, where `direct` knows one."""
-        mine, golden = self._mine, self._golden
-        loop = loop_of(mine.claims, golden.claims) if 0 < self.size <= PART else None
-        places = loop and mine.place(), loop and golden.place()
-        if None in places:
+        planned = None
+        if self.size <= PART:
+            planned = plan(self._mine.tensor, self._golden.tensor, self.size)
+        if planned is None:
             return None
+        loop, pair = planned
         kept = self.size * loop.itemsize <= rooms.KEPT
-        pair = *places[0], *places[1], self.size
         found = measure(loop, [pair], divergence, kept=kept)[0]
         if found is None:
             return None
@@ -128,16 +128,14 @@ class _Side:
     """One tensor: how its elements are read, and made what the loops read."""
 
     __slots__ = (
-        "stored", "itemsize", "claims", "is_number", "read", "place", "check",
-        "_tensor", "_bits_of", "_prepare",
+        "stored", "itemsize", "tensor", "is_number", "read", "check", "_bits_of", "_prepare",
     )  # fmt: skip
 
     def __init__(self, tensor: Tensor, prepare: Prepare | None) -> None:
         self.stored = tensor.stored
         self.itemsize = tensor.stored.itemsize
-        self.claims = tensor.claims
-        self.read, self.place, self.check = tensor.read_into, tensor.place, tensor.check
-        self._tensor = tensor
+        self.read, self.check = tensor.read_into, tensor.check
+        self.tensor = tensor
         own = dtypes.BY_NAME[tensor.dtype].bits == tensor.stored
         self.is_number = own and tensor.dtype in _NUMBERS
         self._bits_of = None if own else tensor.bits_of
@@ -157,8 +155,8 @@ class _Side:
 
     def number(self, element: np.ndarray) -> bool | int | float:
         """What the first of some stored elements means."""
-        bits = self._tensor.bits_of(element)
-        if self._tensor.dtype == "bool":
+        bits = self.tensor.bits_of(element)
+        if self.tensor.dtype == "bool":
             return bool(bits[0])
-        value = dtypes.as_values(bits, self._tensor.dtype)[0]
+        value = dtypes.as_values(bits, self.tensor.dtype)[0]
         return value.item() if value.dtype.kind in "iuf" else float(value)
