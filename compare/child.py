@@ -12,6 +12,9 @@ import signal
 from collections.abc import Callable
 from typing import BinaryIO
 
+_THREADS = "OPENBLAS_NUM_THREADS"
+"""Read by numpy's OpenBLAS when it is loaded."""
+
 
 def begin(work: Callable[[BinaryIO], None], *others: int) -> tuple[int, int]:
     """Fork a process that runs `work`, which writes to the file that it is given.
@@ -41,6 +44,19 @@ def begin(work: Callable[[BinaryIO], None], *others: int) -> tuple[int, int]:
         status = 0
     finally:
         os._exit(status)  # nothing of the parent's is flushed or cleaned up here
+
+
+def import_numpy() -> None:
+    """Import numpy without threads for products of matrices, of which comparing makes none.
+
+    They take processor time while they wait for work, and each fork stops them.
+    """
+    asked = _THREADS in os.environ
+    os.environ.setdefault(_THREADS, "1")
+    import numpy  # noqa: F401 - loads it
+
+    if not asked:  # what is started from here decides for itself
+        del os.environ[_THREADS]
 
 
 def end(child: int) -> None:

@@ -55,8 +55,12 @@ def bound(least, most, s, slot):
 
 @fast
 def _sums(x, y, start, n, s):
-    """The sums of a finite block. Returns the means, and the greatest distance."""
-    sx = sy = sxx = syy = sxy = sd = sdd = sr = 0.0
+    """The sums of a finite block, and both sides' spreads. Returns the greatest distance.
+
+    A spread is taken about the mean of all before the block, so that one loop does.
+    """
+    about_x, about_y = s[at.X + 1], s[at.Y + 1]
+    sx = sy = sxx = syy = sxy = sd = sdd = sr = squares_x = squares_y = 0.0
     most_d = most_r = np.int64(0)
     for i in range(start, start + n):
         a, b = np.float64(x[i]), np.float64(y[i])
@@ -64,8 +68,11 @@ def _sums(x, y, start, n, s):
         size = abs(b)
         divisor = size if size > 0.0 else d
         r = d / (divisor if divisor > 0.0 else 1.0)
-        sx += a
-        sy += b
+        from_x, from_y = a - about_x, b - about_y
+        sx += from_x
+        sy += from_y
+        squares_x += from_x * from_x
+        squares_y += from_y * from_y
         sxx += a * a
         syy += b * b
         sxy += a * b
@@ -75,7 +82,24 @@ def _sums(x, y, start, n, s):
         most_d = max(most_d, bits_of(d))
         most_r = max(most_r, bits_of(r))
     add(sxx, syy, sxy, sd, sdd, sr, float_of(most_r), s)
-    return sx / n, sy / n, float_of(most_d)
+    _spread_about(about_x, sx, squares_x, x, start, n, s, at.X)
+    _spread_about(about_y, sy, squares_y, y, start, n, s, at.Y)
+    return float_of(most_d)
+
+
+@inner
+def _spread_about(about, first, second, x, start, n, s, slot):
+    """Add n elements' mean and squares to those at a slot, given the sums of their distances to
+    `about`, the mean of all before, and of those squared.
+
+    With as many before, what cancels is less than half of the squares of all together, however far
+    the mean moves. With fewer, as in the first block, they are gone through again.
+    """
+    mean = first / n
+    if s[slot] >= n:
+        spread(n, about + mean, second - first * mean, s, slot)
+    else:
+        squares(x, start, n, about + mean, s, slot)
 
 
 @fast
@@ -90,78 +114,46 @@ def squares(x, start, n, mean, s, slot):
 
 
 @inner
-def _bounds32(x, y, start, n, s):
-    """Least and greatest of a block of float32's bits; false where one is not finite."""
+def _bits32(x, y, start, n, magnitude, infinity, s, c):
+    """Distances in units in the last place, of floats of at most 32 bits, and the bounds.
+
+    All in 32 bits, so that as many as can be are done at once. The sum of the distances wraps; that
+    of their upper halves, which does not, says how often. infinity: its bits. Returns whether all
+    are finite, else nothing is added; and the least and the greatest of either side, as integers of
+    the same order.
+    """
+    magnitude = np.int32(magnitude)
     least_x = least_y = np.int32(0x7FFFFFFF)
     most_x = most_y = np.int32(-0x7FFFFFFF)
-    most = np.int32(0)
+    size = np.int32(0)
+    most = high = whole = above = equal = np.uint32(0)
     for i in range(start, start + n):
-        a, b = x[i], y[i]
-        size_a, size_b = a & np.int32(0x7FFFFFFF), b & np.int32(0x7FFFFFFF)
-        most = max(most, max(size_a, size_b))
+        a, b = np.int32(x[i]), np.int32(y[i])
+        size_a, size_b = np.int32(a & magnitude), np.int32(b & magnitude)
+        size = np.int32(max(size, max(size_a, size_b)))
         order_a, order_b = ordered32(a, size_a), ordered32(b, size_b)
         least_x, most_x = min(least_x, order_a), max(most_x, order_a)
         least_y, most_y = min(least_y, order_b), max(most_y, order_b)
-    if most >= np.int32(0x7F800000):
-        return False
-    bound(_number32(least_x), _number32(most_x), s, at.MIN_X)
-    bound(_number32(least_y), _number32(most_y), s, at.MIN_Y)
-    return True
+        apart = np.uint32(max(order_a, order_b) - min(order_a, order_b))
+        most = max(most, apart)
+        high = np.uint32(high + (apart >> np.uint32(16)))
+        whole = np.uint32(whole + apart)
+        above = np.uint32(above + (apart > np.uint32(1)))
+        equal = np.uint32(equal + (a == b))
+    finite = size < infinity
+    if finite:
+        low = np.uint32(whole - (high << np.uint32(16)))
+        s[at.ULP] += np.float64(high) * 65536.0 + np.float64(low)
+        c[at.ULP_ABOVE] += np.int64(above)
+        c[at.EQUAL] += np.int64(equal)
+        most_ulp(np.uint64(most), c)
+    return finite, least_x, most_x, least_y, most_y
 
 
 @inner
 def _number32(order):
     size = np.float64(float32_of(np.int32(abs(order))))
     return -size if order < 0 else size
-
-
-@inner
-def _bounds64(x, y, start, n, s):
-    least_x = least_y = np.int64(0x7FFFFFFFFFFFFFFF)
-    most_x = most_y = np.int64(-0x7FFFFFFFFFFFFFFF)
-    most = np.int64(0)
-    for i in range(start, start + n):
-        a, b = x[i], y[i]
-        size_a, size_b = a & np.int64(0x7FFFFFFFFFFFFFFF), b & np.int64(0x7FFFFFFFFFFFFFFF)
-        most = max(most, max(size_a, size_b))
-        sign_a, sign_b = a >> np.int64(63), b >> np.int64(63)
-        order_a, order_b = (size_a ^ sign_a) - sign_a, (size_b ^ sign_b) - sign_b
-        least_x, most_x = min(least_x, order_a), max(most_x, order_a)
-        least_y, most_y = min(least_y, order_b), max(most_y, order_b)
-    if most >= np.int64(0x7FF0000000000000):
-        return False
-    bound(_number64(least_x), _number64(most_x), s, at.MIN_X)
-    bound(_number64(least_y), _number64(most_y), s, at.MIN_Y)
-    return True
-
-
-@inner
-def _number64(order):
-    size = float_of(np.int64(abs(order)))
-    return -size if order < 0 else size
-
-
-@inner
-def _ulps32(x, y, start, n, magnitude, s, c):
-    """Distances in units in the last place, of floats of at most 32 bits.
-
-    All in 32 bits, so that as many as can be are done at once; the sum in two halves.
-    """
-    magnitude = np.int32(magnitude)
-    most = high = low = above = equal = np.uint32(0)
-    for i in range(start, start + n):
-        a, b = np.int32(x[i]), np.int32(y[i])
-        order_a, order_b = ordered32(a, a & magnitude), ordered32(b, b & magnitude)
-        apart = np.uint32(max(order_a, order_b) - min(order_a, order_b))
-        most = max(most, apart)
-        high = np.uint32(high + (apart >> np.uint32(16)))
-        low = np.uint32(low + (apart & np.uint32(0xFFFF)))
-        above = np.uint32(above + (apart > np.uint32(1)))
-        equal = np.uint32(equal + (a == b))
-    s[at.ULP] += np.float64(high) * 65536.0 + np.float64(low)
-    c[at.ULP_ABOVE] += np.int64(above)
-    c[at.EQUAL] += np.int64(equal)
-    most_ulp(np.uint64(most), c)
 
 
 @inner
@@ -173,21 +165,38 @@ def _apart(a, b):
 
 
 @fast
-def _ulps64(x, y, start, n, magnitude, s, c):
+def _bits64(x, y, start, n, magnitude, infinity, s, c):
+    """The same of float64."""
+    least_x = least_y = np.int64(0x7FFFFFFFFFFFFFFF)
+    most_x = most_y = np.int64(-0x7FFFFFFFFFFFFFFF)
+    size = np.int64(0)
     most = np.uint64(0)
     above = equal = np.int64(0)
     total = 0.0
     for i in range(start, start + n):
         a, b = x[i], y[i]
-        apart = _apart(ordered(a, magnitude), ordered(b, magnitude))
+        size = max(size, max(a & magnitude, b & magnitude))
+        order_a, order_b = ordered(a, magnitude), ordered(b, magnitude)
+        least_x, most_x = min(least_x, order_a), max(most_x, order_a)
+        least_y, most_y = min(least_y, order_b), max(most_y, order_b)
+        apart = _apart(order_a, order_b)
         most = max(most, apart)
         total += np.float64(apart)
         above += np.int64(apart > np.uint64(1))
         equal += np.int64(a == b)
-    s[at.ULP] += total
-    c[at.ULP_ABOVE] += above
-    c[at.EQUAL] += equal
-    most_ulp(most, c)
+    finite = size < infinity
+    if finite:
+        s[at.ULP] += total
+        c[at.ULP_ABOVE] += above
+        c[at.EQUAL] += equal
+        most_ulp(most, c)
+    return finite, least_x, most_x, least_y, most_y
+
+
+@inner
+def _number64(order):
+    size = float_of(np.int64(abs(order)))
+    return -size if order < 0 else size
 
 
 @inner
@@ -284,33 +293,43 @@ def is_plain(p):
     return x == 1.0 and y == 1.0 and d == 1.0 and r == 1.0
 
 
-@inner
-def _finite(x, y, start, n, base, s, c):
-    """Everything of a finite block but its bounds and ULPs, which are taken of bits."""
-    mean_x, mean_y, distance = _sums(x, y, start, n, s)
-    _farthest(x, y, start, n, distance, base, s, c)
-    squares(x, start, n, mean_x, s, at.X)
-    squares(y, start, n, mean_y, s, at.Y)
-
-
-def _first(bounds, ulps, magnitude):
+def _first(bits, magnitude, infinity, number):
     """A first pass over floats that the loops read as they are."""
 
     def first(x, y, bits_x, bits_y, n, base, p, s, c, scratch):
         plain = is_plain(p)
         for start in range(0, n, BLOCK):
             m = min(BLOCK, n - start)
-            if plain and bounds(bits_x, bits_y, start, m, s):
-                _finite(x, y, start, m, base, s, c)
-                ulps(bits_x, bits_y, start, m, magnitude, s, c)
+            finite = False
+            if plain:
+                finite, least_x, most_x, least_y, most_y = bits(
+                    bits_x, bits_y, start, m, magnitude, infinity, s, c
+                )
+            if finite:
+                bound(number(least_x), number(most_x), s, at.MIN_X)
+                bound(number(least_y), number(most_y), s, at.MIN_Y)
+                _farthest(x, y, start, m, _sums(x, y, start, m, s), base, s, c)
             else:
                 _one_by_one(x, y, bits_x, bits_y, start, m, 0, magnitude, base, p, s, c, scratch)
 
     return first
 
 
-first_32 = _first(_bounds32, _ulps32, 0x7FFFFFFF)
-first_64 = _first(_bounds64, _ulps64, 0x7FFFFFFFFFFFFFFF)
+first_32 = _first(_bits32, 0x7FFFFFFF, 0x7F800000, _number32)
+first_64 = _first(_bits64, 0x7FFFFFFFFFFFFFFF, 0x7FF0000000000000, _number64)
+
+
+@inner
+def _widened(bits):
+    """Bits of a half, int32, as those of a float32."""
+    size = bits & np.int32(0x7FFF)
+    # Shifted as it is, a half is 2**112 too small; the product is exact, also of what is
+    # subnormal in half. Infinity and NaN have all of the exponent's bits.
+    shifted = np.int32(size << np.int32(13))
+    number = bits32_of(np.float32(float32_of(shifted) * np.float32(2.0**112)))
+    special = np.int32(shifted | np.int32(0x7F800000))
+    sign = np.int32((bits & np.int32(-0x8000)) << np.int32(16))
+    return (special if size >= np.int32(0x7C00) else number) | sign
 
 
 @inner
@@ -321,26 +340,29 @@ def widen16(raw, start, n, wide, half):
             wide[i] = np.int32(raw[start + i]) << np.int32(16)
     else:
         for i in range(n):
-            bits = np.int32(raw[start + i])
-            size = bits & np.int32(0x7FFF)
-            # Shifted as it is, a half is 2**112 too small; the product is exact, also of what is
-            # subnormal in half. Infinity and NaN have all of the exponent's bits.
-            shifted = np.int32(size << np.int32(13))
-            number = bits32_of(np.float32(float32_of(shifted) * np.float32(2.0**112)))
-            special = np.int32(shifted | np.int32(0x7F800000))
-            sign = np.int32((bits & np.int32(-0x8000)) << np.int32(16))
-            wide[i] = np.int32((special if size >= np.int32(0x7C00) else number) | sign)
+            wide[i] = _widened(np.int32(raw[start + i]))
+
+
+@inner
+def _number16(order, half):
+    size = np.int32(abs(order))
+    number = _number32(_widened(size) if half else size << np.int32(16))
+    return -number if order < 0 else number
 
 
 def first_16(x, y, n, base, half, p, s, c, scratch, wide_x, wide_y, bits_x, bits_y):
     """A first pass over half or bfloat16. wide_x, wide_y: as bits_x, bits_y; room for a block."""
+    infinity = 0x7C00 if half else 0x7F80
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
+        finite, least_x, most_x, least_y, most_y = _bits32(x, y, start, m, 0x7FFF, infinity, s, c)
         widen16(x, start, m, bits_x, half)
         widen16(y, start, m, bits_y, half)
-        if _bounds32(bits_x, bits_y, 0, m, s):
-            _finite(wide_x, wide_y, 0, m, base + start, s, c)
-            _ulps32(x, y, start, m, 0x7FFF, s, c)
+        if finite:
+            bound(_number16(least_x, half), _number16(most_x, half), s, at.MIN_X)
+            bound(_number16(least_y, half), _number16(most_y, half), s, at.MIN_Y)
+            distance = _sums(wide_x, wide_y, 0, m, s)
+            _farthest(wide_x, wide_y, 0, m, distance, base + start, s, c)
         else:
             _one_by_one(wide_x, wide_y, x, y, 0, m, start, 0x7FFF, base + start, p, s, c, scratch)
 

@@ -2,8 +2,9 @@
 # Sourced by them, from any working directory; sets $root (the checkout) and $python (in .venv).
 #
 # torch is pinned here, not by the package: these two commands promise the same numbers everywhere.
-# The project is installed editable, so that an edit needs no reinstall; what users install, the
-# wheel, is what tests/test_packaging.py builds and runs.
+# The project is installed editable, so that an edit needs no reinstall, and as a plain path (compat):
+# the other way runs a module of setuptools at each start of Python, a tenth of what `msaccucmp` takes
+# to answer. What users install, the wheel, is what tests/test_packaging.py builds and runs.
 # $PYTHON chooses another interpreter than python3 to make .venv with.
 
 torch_version=2.13.0
@@ -38,7 +39,8 @@ make_venv() {
     # setuptools first and no build isolation: one download, and the test that builds the wheel
     # needs it in here anyway.
     pip_install 'setuptools>=77'
-    pip_install --no-build-isolation --editable "$root[test]"
+    pip_install --no-build-isolation --config-settings editable_mode=compat \
+        --editable "$root[test]"
     wanted >"$venv/torch-dumper.stamp"
 }
 

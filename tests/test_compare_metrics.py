@@ -183,6 +183,41 @@ def test_blocks_join(size, dtype):
     check(compare_arrays(x, y), oracle(x, y), x, y)
 
 
+def _steady(random, size):
+    return 1e4 + 1e-2 * random.standard_normal(size)
+
+
+MOVING = {
+    "far from zero": _steady,
+    "constant": lambda random, size: np.full(size, 0.1),
+    "rises": lambda random, size: np.arange(size) + random.standard_normal(size),
+    "first apart": lambda random, size: np.append(-3e4, _steady(random, size - 1)),
+    "jumps after a block": lambda random, size: np.append(
+        random.standard_normal(2048), _steady(random, size - 2048)
+    ),
+    "jumps in a block": lambda random, size: np.append(
+        _steady(random, 1000), -_steady(random, size - 1000)
+    ),
+    "hardly any before": lambda random, size: np.append(
+        np.where(np.arange(2048) == 9, 1.0, np.nan), _steady(random, size - 2048)
+    ),
+}
+
+
+@pytest.mark.parametrize("size", [2049, 4096, 9000])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ml_dtypes.bfloat16], ids=str)
+@pytest.mark.parametrize("make", MOVING.values(), ids=list(MOVING))
+def test_a_spread_keeps_its_digits(make, dtype, size):
+    """Wherever the mean is, and however it moves from block to block."""
+    random = np.random.default_rng(size)
+    x, y = (make(random, size).astype(dtype) for _ in range(2))
+    found = compare_arrays(x, y, divergence=False)
+    for ours, stored in ((found.mine, x), (found.golden, y)):
+        finite = stored[np.isfinite(stored.astype(float))].astype(L)
+        exact = tuple(map(float, (finite.mean(), finite.std())))
+        assert ours == pytest.approx(exact, rel=1e-12, abs=1e-16)
+
+
 @given(
     pairs_of(st.complex_numbers(allow_nan=False, allow_infinity=False, max_magnitude=1e100), "c16")
 )

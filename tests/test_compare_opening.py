@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import h5py
@@ -113,3 +115,24 @@ def test_no_process_is_left(pair, walks):
         records(pair)
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+@pytest.mark.parametrize("asked", [None, "2"])
+def test_numpy_starts_no_threads_unless_somebody_asks(asked):
+    script = """
+import os
+from compare.child import import_numpy
+import_numpy()
+print(len(os.listdir("/proc/self/task")), os.environ.get("OPENBLAS_NUM_THREADS"))
+"""
+    environment = {key: value for key, value in os.environ.items() if not key.endswith("_THREADS")}
+    if asked:
+        environment["OPENBLAS_NUM_THREADS"] = asked
+    run = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
+    threads, left = run.stdout.split()
+    assert left == str(asked)
+    if not asked:
+        assert threads == "1"

@@ -12,6 +12,7 @@ import click
 
 from dumper.errors import DumpError, printable
 
+from ..child import import_numpy
 from ..flags import LANGUAGE, named
 from ..opening import opening, walking
 from ..options import Asked, algorithms, instead, note, original_options, refuse_for_dumps
@@ -86,6 +87,7 @@ def compare(
 
     Or a folder of CANN dump files with another, with npy files or with an HDF5 dump.
     """
+    import_numpy()
     from dumper.superblock import check_file
 
     others = op_map or explained
