@@ -83,11 +83,12 @@ def second_float(x, y, n, p, out, scratch):
 
 def second_16(x, y, n, half, p, out, scratch, wide_x, wide_y, bits_x, bits_y):
     """The same of half or bfloat16."""
+    finite = p[at.ALL_FINITE] == 1.0
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
-        widen16(x, start, m, bits_x, half)
-        widen16(y, start, m, bits_y, half)
-        if p[at.ALL_FINITE] == 1.0:
+        widen16(x, start, m, bits_x, half, finite)
+        widen16(y, start, m, bits_y, half, finite)
+        if finite:
             _shares(wide_x, wide_y, 0, m, 0, p[at.LOW_X], p[at.LOW_Y], p, out)
         else:
             _shares_one_by_one(wide_x, wide_y, 0, m, p, out, scratch)

@@ -320,33 +320,38 @@ first_64 = _first(_bits64, 0x7FFFFFFFFFFFFFFF, 0x7FF0000000000000, _number64)
 
 
 @inner
-def _widened(bits):
-    """Bits of a half, int32, as those of a float32."""
-    size = bits & np.int32(0x7FFF)
+def _of_half(bits):
+    """A half, whose bits are given as int32, as a float32; infinity and NaN become numbers."""
     # Shifted as it is, a half is 2**112 too small; the product is exact, also of what is
-    # subnormal in half. Infinity and NaN have all of the exponent's bits.
-    shifted = np.int32(size << np.int32(13))
-    number = bits32_of(np.float32(float32_of(shifted) * np.float32(2.0**112)))
-    special = np.int32(shifted | np.int32(0x7F800000))
-    sign = np.int32((bits & np.int32(-0x8000)) << np.int32(16))
-    return (special if size >= np.int32(0x7C00) else number) | sign
+    # subnormal in half.
+    shifted = np.int32((bits << np.int32(13)) & np.int32(-0x70002000))
+    return np.float32(float32_of(shifted) * np.float32(2.0**112))
 
 
 @inner
-def widen16(raw, start, n, wide, half):
-    """16 bits to the bits of float32: bfloat16, or half where `half`, whose exponent is shorter."""
+def widen16(raw, start, n, wide, half, finite):
+    """16 bits to the bits of float32: bfloat16, or half where `half`, whose exponent is shorter.
+
+    finite: whether all are, of halves.
+    """
     if not half:
         for i in range(n):
             wide[i] = np.int32(raw[start + i]) << np.int32(16)
+    elif finite:
+        for i in range(n):
+            wide[i] = bits32_of(_of_half(np.int32(raw[start + i])))
     else:
         for i in range(n):
-            wide[i] = _widened(np.int32(raw[start + i]))
+            bits = np.int32(raw[start + i])
+            number = bits32_of(_of_half(bits))
+            special = (bits & np.int32(0x7FFF)) >= np.int32(0x7C00)
+            wide[i] = np.int32(number | np.int32(0x7F800000)) if special else number
 
 
 @inner
 def _number16(order, half):
     size = np.int32(abs(order))
-    number = _number32(_widened(size) if half else size << np.int32(16))
+    number = np.float64(_of_half(size)) if half else _number32(size << np.int32(16))
     return -number if order < 0 else number
 
 
@@ -356,8 +361,8 @@ def first_16(x, y, n, base, half, p, s, c, scratch, wide_x, wide_y, bits_x, bits
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
         finite, least_x, most_x, least_y, most_y = _bits32(x, y, start, m, 0x7FFF, infinity, s, c)
-        widen16(x, start, m, bits_x, half)
-        widen16(y, start, m, bits_y, half)
+        widen16(x, start, m, bits_x, half, finite)
+        widen16(y, start, m, bits_y, half, finite)
         if finite:
             bound(_number16(least_x, half), _number16(most_x, half), s, at.MIN_X)
             bound(_number16(least_y, half), _number16(most_y, half), s, at.MIN_Y)

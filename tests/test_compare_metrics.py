@@ -183,6 +183,23 @@ def test_blocks_join(size, dtype):
     check(compare_arrays(x, y), oracle(x, y), x, y)
 
 
+@pytest.mark.parametrize("finite", [True, False])
+@pytest.mark.parametrize("dtype", ["f2", ml_dtypes.bfloat16], ids=["half", "bfloat16"])
+@pytest.mark.filterwarnings("ignore:invalid value")  # numpy of a signalling NaN
+def test_all_numbers_of_16_bits(dtype, finite):
+    """Each means in its own dtype what it means in float64."""
+    x = np.arange(1 << 16, dtype=np.uint16).view(dtype)
+    if finite:
+        x = x[np.isfinite(x)]
+    y = np.roll(x, 5)
+    found, wide = compare_arrays(x, y), compare_arrays(x.astype("f8"), y.astype("f8"))
+    for name in wide.__slots__:
+        if name not in ("ulp", "worst", "exact"):
+            ours, value = (_flat(getattr(each, name)) for each in (found, wide))
+            assert ours == pytest.approx(value, rel=1e-12, nan_ok=True), name
+    assert found.worst.index == wide.worst.index
+
+
 def _steady(random, size):
     return 1e4 + 1e-2 * random.standard_normal(size)
 
@@ -205,7 +222,9 @@ MOVING = {
 
 
 @pytest.mark.parametrize("size", [2049, 4096, 9000])
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ml_dtypes.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "dtype", ["f2", "f4", "f8", ml_dtypes.bfloat16], ids=lambda dtype: np.dtype(dtype).name
+)
 @pytest.mark.parametrize("make", MOVING.values(), ids=list(MOVING))
 def test_a_spread_keeps_its_digits(make, dtype, size):
     """Wherever the mean is, and however it moves from block to block."""
