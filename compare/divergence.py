@@ -10,8 +10,9 @@ import math
 import numpy as np
 
 from . import slots as at
+from .bits import widen16
 from .compiling import LN2, bits_of, fast, float_of, inner
-from .loops import is_plain, squares, widen16
+from .loops import is_plain, squares
 from .slots import BLOCK
 
 

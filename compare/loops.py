@@ -17,20 +17,8 @@ import math
 import numpy as np
 
 from . import slots as at
-from .compiling import (
-    bits32_of,
-    bits_of,
-    fast,
-    float32_of,
-    float_of,
-    inner,
-    most_ulp,
-    ordered,
-    ordered32,
-    relative,
-    spread,
-    uncommon,
-)
+from .bits import bits32, bits64, distance, number16, number32, number64, widen16
+from .compiling import bits_of, fast, float_of, inner, most_ulp, ordered, relative, spread, uncommon
 from .slots import BLOCK
 
 
@@ -114,99 +102,13 @@ def squares(x, start, n, mean, s, slot):
 
 
 @inner
-def _bits32(x, y, start, n, magnitude, infinity, s, c):
-    """Distances in units in the last place, of floats of at most 32 bits, and the bounds.
-
-    All in 32 bits, so that as many as can be are done at once. The sum of the distances wraps; that
-    of their upper halves, which does not, says how often. infinity: its bits. Returns whether all
-    are finite, else nothing is added; and the least and the greatest of either side, as integers of
-    the same order.
-    """
-    magnitude = np.int32(magnitude)
-    least_x = least_y = np.int32(0x7FFFFFFF)
-    most_x = most_y = np.int32(-0x7FFFFFFF)
-    size = np.int32(0)
-    most = high = whole = above = equal = np.uint32(0)
-    for i in range(start, start + n):
-        a, b = np.int32(x[i]), np.int32(y[i])
-        size_a, size_b = np.int32(a & magnitude), np.int32(b & magnitude)
-        size = np.int32(max(size, max(size_a, size_b)))
-        order_a, order_b = ordered32(a, size_a), ordered32(b, size_b)
-        least_x, most_x = min(least_x, order_a), max(most_x, order_a)
-        least_y, most_y = min(least_y, order_b), max(most_y, order_b)
-        apart = np.uint32(max(order_a, order_b) - min(order_a, order_b))
-        most = max(most, apart)
-        high = np.uint32(high + (apart >> np.uint32(16)))
-        whole = np.uint32(whole + apart)
-        above = np.uint32(above + (apart > np.uint32(1)))
-        equal = np.uint32(equal + (a == b))
-    finite = size < infinity
-    if finite:
-        low = np.uint32(whole - (high << np.uint32(16)))
-        s[at.ULP] += np.float64(high) * 65536.0 + np.float64(low)
-        c[at.ULP_ABOVE] += np.int64(above)
-        c[at.EQUAL] += np.int64(equal)
-        most_ulp(np.uint64(most), c)
-    return finite, least_x, most_x, least_y, most_y
-
-
-@inner
-def _number32(order):
-    size = np.float64(float32_of(np.int32(abs(order))))
-    return -size if order < 0 else size
-
-
-@inner
-def _apart(a, b):
-    """The exact distance of two int64, as uint64: there the subtraction wraps to it. (A difference
-    of int64 that is cast afterwards keeps its sign in numba.)"""
-    one, other = np.uint64(a), np.uint64(b)
-    return one - other if a > b else other - one
-
-
-@fast
-def _bits64(x, y, start, n, magnitude, infinity, s, c):
-    """The same of float64."""
-    least_x = least_y = np.int64(0x7FFFFFFFFFFFFFFF)
-    most_x = most_y = np.int64(-0x7FFFFFFFFFFFFFFF)
-    size = np.int64(0)
-    most = np.uint64(0)
-    above = equal = np.int64(0)
-    total = 0.0
-    for i in range(start, start + n):
-        a, b = x[i], y[i]
-        size = max(size, max(a & magnitude, b & magnitude))
-        order_a, order_b = ordered(a, magnitude), ordered(b, magnitude)
-        least_x, most_x = min(least_x, order_a), max(most_x, order_a)
-        least_y, most_y = min(least_y, order_b), max(most_y, order_b)
-        apart = _apart(order_a, order_b)
-        most = max(most, apart)
-        total += np.float64(apart)
-        above += np.int64(apart > np.uint64(1))
-        equal += np.int64(a == b)
-    finite = size < infinity
-    if finite:
-        s[at.ULP] += total
-        c[at.ULP_ABOVE] += above
-        c[at.EQUAL] += equal
-        most_ulp(most, c)
-    return finite, least_x, most_x, least_y, most_y
-
-
-@inner
-def _number64(order):
-    size = float_of(np.int64(abs(order)))
-    return -size if order < 0 else size
-
-
-@inner
-def _farthest(x, y, start, n, distance, base, s, c):
-    """Remember the first element of a block that is `distance` apart, if none was farther."""
-    if distance <= s[at.MAX_D]:
+def _farthest(x, y, start, n, most_d, base, s, c):
+    """Remember the first element of a block that is `most_d` apart, if none was farther."""
+    if most_d <= s[at.MAX_D]:
         return
-    s[at.MAX_D] = distance
+    s[at.MAX_D] = most_d
     for i in range(start, start + n):
-        if abs(np.float64(x[i]) - np.float64(y[i])) == distance:
+        if abs(np.float64(x[i]) - np.float64(y[i])) == most_d:
             c[at.WORST] = base + i
             return
 
@@ -235,7 +137,7 @@ def _one_by_one(x, y, raw_x, raw_y, start, n, shift, magnitude, base, p, s, c, s
         else:
             r = abs(a * 0.5 - b * 0.5) * p[at.SCALE_R] / abs(b * 0.5)
             d = abs(a * p[at.SCALE_D] - b * p[at.SCALE_D])
-        apart = _apart(ordered(bits_a, magnitude), ordered(bits_b, magnitude))
+        apart = distance(ordered(bits_a, magnitude), ordered(bits_b, magnitude))
         total += np.float64(apart)
         above += apart > np.uint64(1)
         most = max(most, apart)
@@ -280,8 +182,8 @@ def _sums_of_scratch(n, farthest, s, scratch):
         order_b = ordered(bits_of(scratch[BLOCK + i]), magnitude)
         least_x, most_x = min(least_x, order_a), max(most_x, order_a)
         least_y, most_y = min(least_y, order_b), max(most_y, order_b)
-    bound(_number64(least_x), _number64(most_x), s, at.MIN_X)
-    bound(_number64(least_y), _number64(most_y), s, at.MIN_Y)
+    bound(number64(least_x), number64(most_x), s, at.MIN_X)
+    bound(number64(least_y), number64(most_y), s, at.MIN_Y)
     squares(scratch, 0, n, sx / n, s, at.X)
     squares(scratch, BLOCK, n, sy / n, s, at.Y)
 
@@ -315,44 +217,8 @@ def _first(bits, magnitude, infinity, number):
     return first
 
 
-first_32 = _first(_bits32, 0x7FFFFFFF, 0x7F800000, _number32)
-first_64 = _first(_bits64, 0x7FFFFFFFFFFFFFFF, 0x7FF0000000000000, _number64)
-
-
-@inner
-def _of_half(bits):
-    """A half, whose bits are given as int32, as a float32; infinity and NaN become numbers."""
-    # Shifted as it is, a half is 2**112 too small; the product is exact, also of what is
-    # subnormal in half.
-    shifted = np.int32((bits << np.int32(13)) & np.int32(-0x70002000))
-    return np.float32(float32_of(shifted) * np.float32(2.0**112))
-
-
-@inner
-def widen16(raw, start, n, wide, half, finite):
-    """16 bits to the bits of float32: bfloat16, or half where `half`, whose exponent is shorter.
-
-    finite: whether all are, of halves.
-    """
-    if not half:
-        for i in range(n):
-            wide[i] = np.int32(raw[start + i]) << np.int32(16)
-    elif finite:
-        for i in range(n):
-            wide[i] = bits32_of(_of_half(np.int32(raw[start + i])))
-    else:
-        for i in range(n):
-            bits = np.int32(raw[start + i])
-            number = bits32_of(_of_half(bits))
-            special = (bits & np.int32(0x7FFF)) >= np.int32(0x7C00)
-            wide[i] = np.int32(number | np.int32(0x7F800000)) if special else number
-
-
-@inner
-def _number16(order, half):
-    size = np.int32(abs(order))
-    number = np.float64(_of_half(size)) if half else _number32(size << np.int32(16))
-    return -number if order < 0 else number
+first_32 = _first(bits32, 0x7FFFFFFF, 0x7F800000, number32)
+first_64 = _first(bits64, 0x7FFFFFFFFFFFFFFF, 0x7FF0000000000000, number64)
 
 
 def first_16(x, y, n, base, half, p, s, c, scratch, wide_x, wide_y, bits_x, bits_y):
@@ -360,14 +226,14 @@ def first_16(x, y, n, base, half, p, s, c, scratch, wide_x, wide_y, bits_x, bits
     infinity = 0x7C00 if half else 0x7F80
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
-        finite, least_x, most_x, least_y, most_y = _bits32(x, y, start, m, 0x7FFF, infinity, s, c)
+        finite, least_x, most_x, least_y, most_y = bits32(x, y, start, m, 0x7FFF, infinity, s, c)
         widen16(x, start, m, bits_x, half, finite)
         widen16(y, start, m, bits_y, half, finite)
         if finite:
-            bound(_number16(least_x, half), _number16(most_x, half), s, at.MIN_X)
-            bound(_number16(least_y, half), _number16(most_y, half), s, at.MIN_Y)
-            distance = _sums(wide_x, wide_y, 0, m, s)
-            _farthest(wide_x, wide_y, 0, m, distance, base + start, s, c)
+            bound(number16(least_x, half), number16(most_x, half), s, at.MIN_X)
+            bound(number16(least_y, half), number16(most_y, half), s, at.MIN_Y)
+            most_d = _sums(wide_x, wide_y, 0, m, s)
+            _farthest(wide_x, wide_y, 0, m, most_d, base + start, s, c)
         else:
             _one_by_one(wide_x, wide_y, x, y, 0, m, start, 0x7FFF, base + start, p, s, c, scratch)
 
@@ -392,7 +258,7 @@ def first_wide(x, y, n, base, unsigned, p, s, c, scratch):
             least_x, most_x = min(least_x, order_a), max(most_x, order_a)
             least_y, most_y = min(least_y, order_b), max(most_y, order_b)
             equal += order_a == order_b
-            d = np.float64(_apart(order_a, order_b))
+            d = np.float64(distance(order_a, order_b))
             a, b = _wide(x[i], unsigned), _wide(y[i], unsigned)
             if d > farthest:
                 farthest = d

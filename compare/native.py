@@ -22,7 +22,7 @@ from pathlib import Path
 import llvmlite
 import llvmlite.binding as llvm
 
-_SOURCES = ("slots", "compiling", "loops", "divergence", "tables", "direct_loops",
+_SOURCES = ("slots", "compiling", "bits", "loops", "divergence", "tables", "direct_loops",
             "signatures", "entries", "native")  # fmt: skip
 
 _lock = threading.Lock()

@@ -99,3 +99,10 @@ def test_a_comparison_does_not_start_numba(place):
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment
     )
     assert done.stdout == "1.0 False\n", done.stderr
+
+
+def test_the_name_depends_on_every_source():
+    """Code of a module that was changed must not be taken for that of the new one."""
+    script = "import sys, compare.entries; print(*(m for m in sys.modules if m.startswith('compare.')))"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert {f"compare.{name}" for name in native._SOURCES} >= set(run.stdout.split())
