@@ -53,10 +53,11 @@ def import_numpy() -> None:
     """
     asked = _THREADS in os.environ
     os.environ.setdefault(_THREADS, "1")
-    import numpy  # noqa: F401 - loads it
-
-    if not asked:  # what is started from here decides for itself
-        del os.environ[_THREADS]
+    try:
+        import numpy  # noqa: F401 - loads it
+    finally:
+        if not asked:  # what is started from here decides for itself
+            del os.environ[_THREADS]
 
 
 def end(child: int) -> None:

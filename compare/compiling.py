@@ -16,10 +16,13 @@ _NO_RUNTIME = {"error_model": "numpy", "_nrt": False}
 _FAST = {"reassoc", "contract", "nsz", "nnan", "ninf"}
 
 inner = numba.njit(**_NO_RUNTIME)
-"""A part of a loop, compiled into it."""
+"""A part of a loop, compiled into it: numba hands its caller's `fastmath` down to it."""
 
 fast = numba.njit(fastmath=_FAST, **_NO_RUNTIME)
 """The same, where the order of sums is free and nothing is NaN or infinite."""
+
+exact = numba.njit(fastmath=False, **_NO_RUNTIME)
+"""The same, where every rounding must be as it is written, whoever calls it."""
 
 LN2 = 0.6931471805599453
 
@@ -62,17 +65,31 @@ def relative(a, b, d, one):
     return d / abs(b) if b != 0.0 else (one if a != 0.0 else 0.0)
 
 
-@inner
-def spread(n, mean, squares, s, slot):
+@exact
+def spread(n, about, mean, squares, s, slot):
     """Add a block's mean and squares about it to those so far (Chan, Golub, LeVeque 1979).
 
-    slot: of the count in s, which the mean and the squares follow.
+    about: to which the mean is relative. slot: of the count in s; see slots.py. Without what the
+    mean lacks it would not move any more where it moves by little, and all after it were far off.
     """
-    total = s[slot] + n
-    delta = mean - s[slot + 1]
-    s[slot + 1] += delta * (n / total)
-    s[slot + 2] += squares + delta * delta * (s[slot] * n / total)
-    s[slot] = total
+    before = s[slot]
+    s[slot] = before + n
+    if before == 0.0:
+        s[slot + 1], s[slot + 3] = exact_sum(about, mean)
+        s[slot + 2] = squares
+        return
+    delta = (about - s[slot + 1]) + (mean - s[slot + 3])
+    step = s[slot + 3] + delta * (n / s[slot])
+    s[slot + 1], s[slot + 3] = exact_sum(s[slot + 1], step)
+    s[slot + 2] += squares + delta * delta * (before * n / s[slot])
+
+
+@exact
+def exact_sum(a, b):
+    """a + b, and what that lacks (Knuth's two-sum)."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
 
 
 @inner
@@ -114,7 +131,7 @@ def uncommon(a, b, scale_x, scale_y, weight, index, s, c):
 @inner
 def _aside(value, scale, weight, s, slot, reach):
     """A finite value opposite to one that is not: it belongs to its own side's mean only."""
-    spread(np.float64(weight), value * scale, 0.0, s, slot)
+    spread(np.float64(weight), value * scale, 0.0, 0.0, s, slot)
     s[reach] = max(s[reach], abs(value))
 
 

@@ -85,7 +85,7 @@ def _spread_about(about, first, second, x, start, n, s, slot):
     """
     mean = first / n
     if s[slot] >= n:
-        spread(n, about + mean, second - first * mean, s, slot)
+        spread(n, about, mean, second - first * mean, s, slot)
     else:
         squares(x, start, n, about + mean, s, slot)
 
@@ -98,7 +98,7 @@ def squares(x, start, n, mean, s, slot):
         d = np.float64(x[i]) - mean
         first += d
         second += d * d
-    spread(n, mean + first / n, second - first * first / n, s, slot)
+    spread(n, mean, first / n, second - first * first / n, s, slot)
 
 
 @inner

@@ -256,8 +256,8 @@ class Wide(_ByPieces):
         ):
             if found.sums[spread_at]:
                 least = found.counts[low] + (1 << 63) * self._unsigned
-                _, mean, squares = found.shares[exact : exact + 3]
-                found.sums[spread_at + 1] = float(least + Fraction(mean))
+                _, mean, squares, rest = found.shares[exact : exact + at.SPREAD]
+                found.sums[spread_at + 1] = float(least + Fraction(mean) + Fraction(rest))
                 found.sums[spread_at + 2] = squares
         return found
 
@@ -341,7 +341,8 @@ def _joined(parts: Iterable[list[float]]) -> list[float]:
         for i in (at.SHARES_X, at.SHARES_Y, at.DIVERGENCE):
             found[i] += more[i]
         for i in (at.EXACT_X, at.EXACT_Y):
-            found[i : i + 3] = merged(found[i : i + 3], more[i : i + 3])
+            there = slice(i, i + at.SPREAD)
+            found[there] = merged(found[there], more[there])
     return found
 
 
@@ -361,7 +362,8 @@ def _add(sums: list[float], counts: list[int], more: list[float], others: list[i
     for i in (at.MIN_X, at.MIN_Y):
         sums[i] = min(sums[i], more[i])
     for i in _SPREADS:
-        sums[i : i + 3] = merged(sums[i : i + 3], more[i : i + 3])
+        there = slice(i, i + at.SPREAD)
+        sums[there] = merged(sums[there], more[there])
     if counts[at.ODD] < 0:
         counts[at.ODD] = others[at.ODD]
     for i in (at.INT_MIN_X, at.INT_MIN_Y):
@@ -378,11 +380,15 @@ def _unsigned(value: int) -> int:
 
 
 def merged(one: Sequence[float], other: Sequence[float]) -> list[float]:
-    """Count, mean and squares about it of two sets together (Chan, Golub, LeVeque 1979)."""
-    n, m = one[0], other[0]
+    """The spread of two sets together, as `spread` has it in compiling.py."""
+    n, mean, squares, rest = one
+    m, other_mean, other_squares, other_rest = other
     if not m or not n:
         return list(other if m else one)
-    delta = other[1] - one[1]
     total = n + m
-    squares = one[2] + other[2] + delta * delta * (n * m / total)
-    return [total, one[1] + delta * (m / total), squares]
+    delta = (other_mean - mean) + (other_rest - rest)
+    step = rest + delta * (m / total)
+    moved = mean + step
+    part = moved - mean
+    rest = (mean - (moved - part)) + (step - part)
+    return [total, moved, squares + other_squares + delta * delta * (n * m / total), rest]

@@ -186,7 +186,7 @@ def finished(
     """The metrics that sums come to. has_ulp: the elements are floats."""
     # by position, and with few calls: there are many small tensors
     (
-        pairs, mean_x, squares_x, _, mean_y, squares_y, xx, yy, xy, d, dd, r, max_d, max_r,
+        pairs, mean_x, squares_x, _, _, mean_y, squares_y, _, xx, yy, xy, d, dd, r, max_d, max_r,
         min_x, max_x, min_y, max_y, ulp,
     ) = found.sums[: at.ASIDE_X]  # fmt: skip
     counts = found.counts
@@ -211,7 +211,7 @@ def finished(
         max_absolute = max_d / scale_d
         total_relative = r / scale_r
         absolute = d / n / scale_d
-        square = norm_d / math.sqrt(n) / scale_d
+        square = math.sqrt(dd / n) / scale_d
         max_relative = max_r / scale_r
         mean_relative = r / n / scale_r
         distance = _divergence(*found.shares[: at.EXACT_X])
@@ -273,10 +273,10 @@ def _spread(found: Sums, pairs: int, aside: int, odd: int, scale: float) -> tupl
         return math.nan, math.nan
     if positive or negative:
         return (math.inf if positive else -math.inf), math.nan
-    spread = found.sums[pairs : pairs + 3]
+    spread = found.sums[pairs : pairs + at.SPREAD]
     if found.sums[aside]:
-        spread = merged(spread, found.sums[aside : aside + 3])
-    count, mean, squares = spread
+        spread = merged(spread, found.sums[aside : aside + at.SPREAD])
+    count, mean, squares, _ = spread
     if not count:
         return math.nan, math.nan
     return mean / scale, math.sqrt(squares / count) / scale

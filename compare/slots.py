@@ -1,8 +1,8 @@
 """Where the compiled loops keep what they find: three arrays, their elements by name.
 
 Sums run over the positions where both sides are finite ("pairs"). D are distances |mine - golden|,
-R are relative errors, X is mine and Y golden. A count is followed by a mean and by the squares
-about it.
+R are relative errors, X is mine and Y golden. A count is followed by a mean, by the squares about
+it, and by what the mean lacks, since it is rounded: a SPREAD.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ LOW_X, STEP_X, FLOOR_X, LOW_Y, STEP_Y, FLOOR_Y, ALL_FINITE = range(4, 11)
 PARAMETERS = 11
 
 # Sums, float64.
-X, Y = 0, 3  # count, mean, squares about it
-XX, YY, XY, D, DD, R, MAX_D, MAX_R, MIN_X, MAX_X, MIN_Y, MAX_Y, ULP = range(6, 19)
-ASIDE_X, ASIDE_Y = 19, 22  # count, mean, squares: finite ones opposite to one that is not
-REACH_X, REACH_Y = 25, 26  # greatest magnitude of those, before it is scaled
-SUMS = 27
+SPREAD = 4
+X, Y = 0, 4
+XX, YY, XY, D, DD, R, MAX_D, MAX_R, MIN_X, MAX_X, MIN_Y, MAX_Y, ULP = range(8, 21)
+ASIDE_X, ASIDE_Y = 21, 25  # finite ones opposite to one that is not
+REACH_X, REACH_Y = 29, 30  # greatest magnitude of those, before it is scaled
+SUMS = 31
 
 # Counts, int64.
 EQUAL, ULP_MAX, ULP_ABOVE, WORST, ODD = range(5)
@@ -34,8 +35,8 @@ COUNTS = 26
 
 # What the second pass sums, float64.
 SHARES_X, SHARES_Y, DIVERGENCE = range(3)
-EXACT_X, EXACT_Y = 3, 6  # count, mean, squares of 64-bit integers' distances to the least
-SHARES = 9
+EXACT_X, EXACT_Y = 3, 7  # of 64-bit integers' distances to the least
+SHARES = 11
 
 # What one of many pairs takes.
 WORST_X, WORST_Y = SUMS + SHARES, SUMS + SHARES + 1  # the elements at ODD or WORST, as stored

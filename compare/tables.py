@@ -47,8 +47,8 @@ def first_table(table, values, orders, s, c):
         bound(a, a, s, at.MIN_X)
         bound(b, b, s, at.MIN_Y)
         s[at.MAX_D] = max(s[at.MAX_D], d)
-        spread(n, a, 0.0, s, at.X)
-        spread(n, b, 0.0, s, at.Y)
+        spread(n, a, 0.0, 0.0, s, at.X)
+        spread(n, b, 0.0, 0.0, s, at.Y)
 
 
 def second_table(table, values, p, out):

@@ -237,6 +237,32 @@ def test_a_spread_keeps_its_digits(make, dtype, size):
         assert ours == pytest.approx(exact, rel=1e-12, abs=1e-16)
 
 
+FEW_ULPS = {
+    "in turn": lambda i: i % 2,
+    "in fours": lambda i: i % 4,
+    "after a block": lambda i: i >= 2048,
+    "rising": lambda i: i // 4096,
+    "random": lambda i: np.random.default_rng(0).integers(0, 3, i.size),
+}
+
+
+@pytest.mark.parametrize("size", [4096, 5000, 1 << 19])
+@pytest.mark.parametrize("base", [1.0, 1e4, -1e-300])
+@pytest.mark.parametrize("steps", FEW_ULPS.values(), ids=list(FEW_ULPS))
+def test_a_spread_of_a_few_ulps(steps, base, size):
+    """What a mean is rounded by is as much as the spread, and the mean moves by less than that."""
+    steps, ulp = steps(np.arange(size)).astype(float), abs(np.spacing(base))
+    x = base + steps * ulp
+    found = compare_arrays(x, x, divergence=False)
+    assert found.mine == found.golden
+    assert found.mine[1] / ulp == pytest.approx(steps.std(), rel=1e-6)
+
+
+def test_distances_as_great_as_float64():
+    x, y = np.full(3, np.finfo(float).max), np.full(3, 5e-324)
+    assert compare_arrays(x, y).root_mean_square == np.finfo(float).max
+
+
 @given(
     pairs_of(st.complex_numbers(allow_nan=False, allow_infinity=False, max_magnitude=1e100), "c16")
 )
