@@ -122,7 +122,7 @@ def _of_half(bits):
 def widen16(raw, start, n, wide, half, finite):
     """16 bits to the bits of float32: bfloat16, or half where `half`, whose exponent is shorter.
 
-    finite: whether all are, of halves.
+    finite: whether all halves are.
     """
     if not half:
         for i in range(n):
