@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from . import slots as at
-from .compiling import most_ulp, relative, spread, uncommon
+from .compiling import inner, most_ulp, relative, spread, uncommon
 from .divergence import log_ratio, share_of
 from .loops import add, bound
 
@@ -67,13 +67,18 @@ def second_table(table, values, p, out):
 def find_pair(x, y, n, values, odd, s, found):
     """Put into found[0] the index of the first pair that is MAX_D apart, or where `odd` that is
     not finite and not alike; n where there is none."""
-    for i in range(n):
-        a, b = values[x[i]], values[y[i]]
-        if math.isfinite(a) and math.isfinite(b):
-            if not odd and abs(a - b) == s[at.MAX_D]:
-                found[0] = i
-                return
-        elif odd and not (a == b or (math.isnan(a) and math.isnan(b))):
-            found[0] = i
-            return
-    found[0] = n
+    farthest = s[at.MAX_D]
+    i = 0
+    if odd:
+        while i < n and _alike(values[x[i]], values[y[i]]):
+            i += 1
+    else:  # no distance of what is not finite equals one that is
+        while i < n and abs(values[x[i]] - values[y[i]]) != farthest:
+            i += 1
+    found[0] = i
+
+
+@inner
+def _alike(a, b):
+    """Whether two are finite, or not finite in the same way."""
+    return (math.isfinite(a) and math.isfinite(b)) or a == b or (math.isnan(a) and math.isnan(b))
