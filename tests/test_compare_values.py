@@ -212,7 +212,7 @@ def test_pieces_of_a_file_are_as_the_whole(tmp_path_factory, name, data):
         patch.setattr(rooms, "own", rooms.Rooms())
         with open_dump(paths[0]) as mine, open_dump(paths[1]) as golden:
             (row,) = compare_dumps(mine, golden)
-    for field in whole.__slots__:
+    for field in whole._fields:
         assert flat(getattr(row.metrics, field)) == pytest.approx(
             flat(getattr(whole, field)), rel=1e-9, nan_ok=True
         ), field
@@ -246,7 +246,7 @@ def test_two_float_dtypes_are_compared_by_value(mine, golden, data):
         a, b = x.astype(holds), y.astype(holds)
     found, expected = compare_arrays(x, y), compare_arrays(a, b)
     own = ("ulp", "exact", "worst")
-    for name in set(found.__slots__) - set(own):
+    for name in set(found._fields) - set(own):
         ours, value = getattr(found, name), getattr(expected, name)
         assert ours == pytest.approx(value, nan_ok=True) if value is not None else ours is None, (
             name
