@@ -70,7 +70,8 @@ def spread(n, about, mean, squares, s, slot):
     """Add a block's mean and squares about it to those so far (Chan, Golub, LeVeque 1979).
 
     about: to which the mean is relative. slot: of the count in s; see slots.py. Without what the
-    mean lacks it would not move any more where it moves by little, and all after it were far off.
+    mean lacks it would not move any more where it moves by little, and all after it were far off;
+    so the first block's is not rounded either.
     """
     before = s[slot]
     s[slot] = before + n

@@ -257,8 +257,8 @@ class Wide(_ByPieces):
             if found.sums[spread_at]:
                 least = found.counts[low] + (1 << 63) * self._unsigned
                 _, mean, squares, rest = found.shares[exact : exact + at.SPREAD]
-                found.sums[spread_at + 1] = float(least + Fraction(mean) + Fraction(rest))
-                found.sums[spread_at + 2] = squares
+                mean = float(least + Fraction(mean) + Fraction(rest))
+                found.sums[spread_at + 1 : spread_at + at.SPREAD] = mean, squares, 0.0
         return found
 
     def first(self, run: dict, desk: Desk, base: int, x: np.ndarray, y: np.ndarray) -> None:
