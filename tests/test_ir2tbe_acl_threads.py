@@ -79,7 +79,9 @@ import os, signal, threading, torch, npu_core
 npu_core.register("910A")
 signal.alarm(60)
 x = torch.ones(4).npu()
-torch.sigmoid(x) + 1  # torch registers what a first call needs at exit, under a lock of libc's
+works = lambda: bool((torch.sigmoid(x) + 1)[0] > 1.5)
+assert works()  # no op's first call may be a child's: it registers what is to be undone at exit,
+# under a lock of libc's that the thread may have held at the fork
 torch.npu.init_dump(); torch.npu.set_dump({str(config)!r})
 done = threading.Event()
 thread = threading.Thread(target=lambda: [torch.sigmoid(x) for _ in iter(done.is_set, True)])
@@ -89,7 +91,7 @@ for _ in range(20):
     if not child:
         signal.alarm(60)  # which a child does not inherit
         torch.npu.finalize_dump()
-        os._exit(0 if (x + 1)[0] == 2 else 1)
+        os._exit(0 if works() else 1)
     assert os.waitpid(child, 0)[1] == 0
 done.set(); thread.join(); torch.npu.finalize_dump()
 """
