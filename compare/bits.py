@@ -17,50 +17,71 @@ from .compiling import (
     inner,
     most_ulp,
     ordered,
-    ordered32,
 )
 
 
-@inner
-def bits32(x, y, start, n, magnitude, infinity, s, c):
-    """Distances in units in the last place, of floats of at most 32 bits, and the bounds.
+def _bits(signed, unsigned):
+    """`bits16` or `bits32`, by the integers as wide as the floats.
 
-    All in 32 bits, so that as many as can be are done at once. The sum of the distances wraps; that
-    of their upper halves, which does not, says how often. infinity: its bits. Returns whether all
-    are finite, else nothing is added; and the least and the greatest of either side, as integers of
-    the same order.
+    All in that width, so that as many as can be are done at once. The counts fit, as a block has
+    not as many elements. The sum of the distances wraps at 32 bits; that of their upper halves,
+    which does not, says how often.
     """
-    magnitude = np.int32(magnitude)
-    least_x = least_y = np.int32(0x7FFFFFFF)
-    most_x = most_y = np.int32(-0x7FFFFFFF)
-    size = np.int32(0)
-    most = high = whole = above = equal = np.uint32(0)
-    for i in range(start, start + n):
-        a, b = np.int32(x[i]), np.int32(y[i])
-        size_a, size_b = np.int32(a & magnitude), np.int32(b & magnitude)
-        size = np.int32(max(size, max(size_a, size_b)))
-        order_a, order_b = ordered32(a, size_a), ordered32(b, size_b)
-        least_x, most_x = min(least_x, order_a), max(most_x, order_a)
-        least_y, most_y = min(least_y, order_b), max(most_y, order_b)
-        apart = np.uint32(max(order_a, order_b) - min(order_a, order_b))
-        most = max(most, apart)
-        high = np.uint32(high + (apart >> np.uint32(16)))
-        whole = np.uint32(whole + apart)
-        above = np.uint32(above + (apart > np.uint32(1)))
-        equal = np.uint32(equal + (a == b))
-    finite = size < infinity
-    if finite:
-        low = np.uint32(whole - (high << np.uint32(16)))
-        s[at.ULP] += np.float64(high) * 65536.0 + np.float64(low)
-        c[at.ULP_ABOVE] += np.int64(above)
-        c[at.EQUAL] += np.int64(equal)
-        most_ulp(np.uint64(most), c)
-    return finite, least_x, most_x, least_y, most_y
+    greatest, last = np.iinfo(signed).max, np.iinfo(signed).bits - 1
+
+    @inner
+    def ordered(bits, size):
+        """As compiling.ordered, without a branch; `size` is the magnitude."""
+        sign = signed(bits >> signed(last))
+        return signed((size ^ sign) - sign)
+
+    @inner
+    def bits(x, y, start, n, magnitude, infinity, s, c):
+        magnitude = signed(magnitude)
+        least_x = least_y = signed(greatest)
+        most_x = most_y = signed(-greatest)
+        size = signed(0)
+        most = above = equal = unsigned(0)
+        high = whole = np.uint32(0)
+        for i in range(start, start + n):
+            a, b = signed(x[i]), signed(y[i])
+            size_a, size_b = signed(a & magnitude), signed(b & magnitude)
+            size = signed(max(size, max(size_a, size_b)))
+            order_a, order_b = ordered(a, size_a), ordered(b, size_b)
+            least_x, most_x = min(least_x, order_a), max(most_x, order_a)
+            least_y, most_y = min(least_y, order_b), max(most_y, order_b)
+            apart = unsigned(max(order_a, order_b) - min(order_a, order_b))
+            most = max(most, apart)
+            high = np.uint32(high + (np.uint32(apart) >> np.uint32(16)))
+            whole = np.uint32(whole + np.uint32(apart))
+            above = unsigned(above + unsigned(apart > unsigned(1)))
+            equal = unsigned(equal + unsigned(a == b))
+        finite = size < infinity
+        if finite:
+            low = np.uint32(whole - (high << np.uint32(16)))
+            s[at.ULP] += np.float64(high) * 65536.0 + np.float64(low)
+            c[at.ULP_ABOVE] += np.int64(above)
+            c[at.EQUAL] += np.int64(equal)
+            most_ulp(np.uint64(most), c)
+        return finite, least_x, most_x, least_y, most_y
+
+    return bits
+
+
+bits16 = _bits(np.int16, np.uint16)
+"""As `bits32`, of 16 bits."""
+
+bits32 = _bits(np.int32, np.uint32)
+"""Distances in units in the last place of a block of floats, and its bounds. infinity: its bits.
+
+Returns whether all are finite, else nothing is added; and the least and the greatest of either
+side, as integers of the same order.
+"""
 
 
 @inner
 def number32(order):
-    """The float that `bits32` has ordered, of 32 bits."""
+    """The float that `bits32` has ordered."""
     size = np.float64(float32_of(np.int32(abs(order))))
     return -size if order < 0 else size
 
@@ -140,7 +161,7 @@ def widen16(raw, start, n, wide, half, finite):
 
 @inner
 def number16(order, half):
-    """The float that `bits32` has ordered, of 16 bits."""
+    """The float that `bits16` has ordered."""
     size = np.int32(abs(order))
     number = np.float64(_of_half(size)) if half else number32(size << np.int32(16))
     return -number if order < 0 else number

@@ -52,13 +52,6 @@ def ordered(bits, magnitude):
 
 
 @inner
-def ordered32(bits, size):
-    """The same of int32, whose magnitude is `size`, without a branch and in 32 bits."""
-    sign = bits >> np.int32(31)
-    return np.int32((size ^ sign) - sign)
-
-
-@inner
 def relative(a, b, d, one):
     """d / abs(b); where golden is 0, relative to mine, which makes it 1. one: what 1 is, where d is
     scaled."""

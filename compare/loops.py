@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from . import slots as at
-from .bits import bits32, bits64, distance, number16, number32, number64, widen16
+from .bits import bits16, bits32, bits64, distance, number16, number32, number64, widen16
 from .compiling import bits_of, fast, float_of, inner, most_ulp, ordered, relative, spread, uncommon
 from .slots import BLOCK
 
@@ -226,7 +226,7 @@ def first_16(x, y, n, base, half, p, s, c, scratch, wide_x, wide_y, bits_x, bits
     infinity = 0x7C00 if half else 0x7F80
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
-        finite, least_x, most_x, least_y, most_y = bits32(x, y, start, m, 0x7FFF, infinity, s, c)
+        finite, least_x, most_x, least_y, most_y = bits16(x, y, start, m, 0x7FFF, infinity, s, c)
         widen16(x, start, m, bits_x, half, finite)
         widen16(y, start, m, bits_y, half, finite)
         if finite:

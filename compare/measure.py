@@ -57,9 +57,7 @@ class Desk:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.parameters, self.sums, self.shares = map(
-            np.empty, (at.PARAMETERS, at.SUMS, at.SHARES)
-        )
+        self.parameters, self.sums, self.shares = map(np.empty, (at.PARAMETERS, at.SUMS, at.SHARES))
         self.counts = np.empty(at.COUNTS, np.int64)
         self.found = np.empty(1, np.int64)
         room = np.empty(at.SCRATCH)

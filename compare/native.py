@@ -27,7 +27,6 @@ _SOURCES = ("slots", "compiling", "bits", "loops", "divergence", "tables", "dire
 
 _lock = threading.Lock()
 _loaded: dict[str, Callable[..., None]] = {}
-_engine: llvm.ExecutionEngine | None = None  # owns the code
 
 # A compiled function's first two arguments: where its result goes, and an exception's; there are
 # neither.
@@ -49,7 +48,6 @@ def is_ready() -> bool:
 
 
 def _load() -> dict[str, Callable[..., None]]:
-    global _engine
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     name = _name()
@@ -59,10 +57,10 @@ def _load() -> dict[str, Callable[..., None]]:
 
         code = object_code(_machine())
         _store(code, name)
-    _engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
-    _engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    _engine.finalize_object()
-    return dict(_functions(_engine))
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return dict(_functions(engine))
 
 
 def _functions(engine: llvm.ExecutionEngine) -> Iterator[tuple[str, Callable[..., None]]]:
@@ -72,7 +70,9 @@ def _functions(engine: llvm.ExecutionEngine) -> Iterator[tuple[str, Callable[...
     for name, kinds in SIGNATURES.items():
         takes = [ctypes.c_int64 if kind == "n" else ctypes.c_void_p for kind in kinds]
         prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, *takes)
-        yield name, partial(prototype(engine.get_function_address(name)), *places)
+        function = prototype(engine.get_function_address(name))
+        function.engine = engine  # owns the code, and must not go before what calls it
+        yield name, partial(function, *places)
 
 
 def _machine() -> llvm.TargetMachine:

@@ -1,14 +1,17 @@
 """Machine code that is kept: used when it is whole and ours, made again when not."""
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from compare import entries, native
+from compare.measure import address
 from compare.metrics import compare_arrays
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -86,6 +89,28 @@ def test_the_code_depends_on_its_sources_and_the_processor(monkeypatch):
     assert name == native._name()
     monkeypatch.setattr(native, "_features", lambda: "+none")
     assert native._name() != name
+
+
+def test_code_lives_as_long_as_its_functions(place, monkeypatch):
+    """Also where the loops are loaded again, as by these tests: others still call the first."""
+    create, owners = native.llvm.create_mcjit_compiler, []
+
+    def remembered(*given):
+        owner = create(*given)
+        owners.append(weakref.ref(owner))
+        return owner
+
+    monkeypatch.setattr(native.llvm, "create_mcjit_compiler", remembered)
+    kept = native._load()["count_pairs"]
+    native._load()
+    gc.collect()
+    assert [owner() is None for owner in owners] == [False, True]
+    table, sides = np.zeros(1 << 16, np.int64), np.zeros(4, np.uint8)
+    kept(address(sides), address(sides), 4, address(table))
+    assert table[0] == 4
+    del kept
+    gc.collect()
+    assert owners[0]() is None
 
 
 def test_a_comparison_does_not_start_numba(place):
