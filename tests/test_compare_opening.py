@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -79,6 +80,7 @@ def test_a_process_that_cannot_be_is_done_without(pair, walks, monkeypatch):
     def refused():
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
+    gc.collect()  # so that files of other tests' garbage are closed now
     before = len(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(opening.os, "fork", refused)
     assert [len(each[0]) for each in records(pair)] == [30, 30] and not walks
@@ -108,13 +110,21 @@ def test_what_is_wrong_with_a_file_is_said_as_ever(pair, walks):
     assert str(pair[1]) in str(error.value) and walks == [None]
 
 
-def test_no_process_is_left(pair, walks):
+def test_no_process_is_left(pair, walks, monkeypatch):
     """Where the first file is the one that cannot be opened."""
+    begin, begun = opening.child.begin, []
+
+    def noted(*given):
+        begun.append(begin(*given))
+        return begun[-1]
+
+    monkeypatch.setattr(opening.child, "begin", noted)
     pair[0].write_bytes(b"no HDF5")
     with pytest.raises(DumpError):
         records(pair)
+    ((number, _),) = begun
     with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+        os.waitpid(number, os.WNOHANG)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")

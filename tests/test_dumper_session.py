@@ -90,9 +90,9 @@ RANKS = """
     import torch, torch.distributed as dist
     import torch.distributed._functional_collectives as funcol
     rank, folder = int(sys.argv[1]), sys.argv[2]
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[3])
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=2)
+    store = "file://" + folder + "/store"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
     with torch.utils.dumper(use_dump=True, dump_path=folder + "/r{rank}.h5"):
         t = torch.full((3,), float(rank + 1))
         dist.all_reduce(t)
@@ -116,15 +116,10 @@ RANKS = """
 
 
 def test_two_ranks_two_files_and_their_collectives(tmp_path: Path) -> None:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     text = textwrap.dedent(RANKS)
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", text, str(rank), str(tmp_path), str(port)],
+            [sys.executable, "-c", text, str(rank), str(tmp_path)],
             stderr=subprocess.PIPE,
             text=True,
         )

@@ -163,24 +163,24 @@ PROGRAMS = {
     ],
 )
 @pytest.mark.parametrize(
-    ("serve", "kind"),
-    [(dies, "died with -11 at no place"), (hangs, "over 0.5 s in --help")],
+    ("serve", "seconds", "kind"),
+    [(dies, 60.0, "died with -11 at no place"), (hangs, 0.5, "over 0.5 s in --help")],
 )
 def test_a_process_that_is_lost_is_a_fault(
-    tmp_path, monkeypatch, serve, kind, program, counts
+    tmp_path, monkeypatch, serve, seconds, kind, program, counts
 ) -> None:
     """Unless the program itself ends as it must; and the next file is another process's."""
     path = tmp_path / "program.py"
     path.write_text(PROGRAMS[program])
     monkeypatch.setattr("fuzz._PROGRAM", path)
-    pool = Pool(tmp_path, None, serve, (), 0.5)
+    pool = Pool(tmp_path, None, serve, (), seconds)
     found = {n: [fault.kind for fault in faults] for n, faults in pool.run([5], 1)}
     assert found == {5: [kind] if counts is None else []}
     assert (pool.contained, pool.spoilt) == (counts or (0, 0))
 
 
 def test_a_process_that_answers_is_none(tmp_path) -> None:
-    pool = Pool(tmp_path, None, answers, (), 0.5)
+    pool = Pool(tmp_path, None, answers, (), 60.0)
     assert dict(pool.run([5, 6], 1)) == {5: [], 6: []}
 
 

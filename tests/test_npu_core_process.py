@@ -42,9 +42,10 @@ def with_npu() -> Iterator[Forked]:
         ("import threading; t = threading.Thread(target=lambda: step()); t.start()", 0),
         (
             # one that computes at exit aborts plain CPU torch too (GIL taken in a noexcept frame)
-            "import threading, time\n"
-            "def wait():\n  kept = layer(torch.ones(1, 4, device='npu')); time.sleep(60)\n"
-            "threading.Thread(target=wait, daemon=True).start(); time.sleep(.2)",
+            "import threading, time; computed = threading.Event()\n"
+            "def wait():\n  kept = layer(torch.ones(1, 4, device='npu')); computed.set()\n"
+            "  time.sleep(60)\n"
+            "threading.Thread(target=wait, daemon=True).start(); computed.wait()",
             0,
         ),
         ("x = torch.ones(3, device='npu'); x.me = x; import builtins; builtins.kept = x, step", 0),
