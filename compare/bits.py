@@ -11,7 +11,6 @@ import numpy as np
 from . import slots as at
 from .compiling import (
     bits32_of,
-    fast,
     float32_of,
     float_of,
     inner,
@@ -20,20 +19,25 @@ from .compiling import (
 )
 
 
+@inner
+def distance(a, b):
+    """The exact distance of two int64, as uint64: there the subtraction wraps to it. (A difference
+    of int64 that is cast afterwards keeps its sign in numba.)"""
+    one, other = np.uint64(a), np.uint64(b)
+    return one - other if a > b else other - one
+
+
 def _bits(signed, unsigned):
-    """`bits16` or `bits32`, by the integers as wide as the floats.
+    """`bits16`, `bits32` or `bits64`, by the integers as wide as the floats.
 
     All in that width, so that as many as can be are done at once. The counts fit, as a block has
-    not as many elements. The sum of the distances wraps at 32 bits; that of their upper halves,
-    which does not, says how often.
+    not as many elements. The sum of the distances wraps; that of their upper halves, which does
+    not, says how often.
     """
-    greatest, last = np.iinfo(signed).max, np.iinfo(signed).bits - 1
-
-    @inner
-    def ordered(bits, size):
-        """As compiling.ordered, without a branch; `size` is the magnitude."""
-        sign = signed(bits >> signed(last))
-        return signed((size ^ sign) - sign)
+    greatest = np.iinfo(signed).max
+    wide = unsigned if signed is np.int64 else np.uint32  # or both sums would wrap
+    half = np.iinfo(wide).bits // 2
+    power = 2.0**half
 
     @inner
     def bits(x, y, start, n, magnitude, infinity, s, c):
@@ -42,24 +46,23 @@ def _bits(signed, unsigned):
         most_x = most_y = signed(-greatest)
         size = signed(0)
         most = above = equal = unsigned(0)
-        high = whole = np.uint32(0)
+        high = whole = wide(0)
         for i in range(start, start + n):
             a, b = signed(x[i]), signed(y[i])
-            size_a, size_b = signed(a & magnitude), signed(b & magnitude)
-            size = signed(max(size, max(size_a, size_b)))
-            order_a, order_b = ordered(a, size_a), ordered(b, size_b)
+            size = max(size, max(signed(a & magnitude), signed(b & magnitude)))
+            order_a, order_b = signed(ordered(a, magnitude)), signed(ordered(b, magnitude))
             least_x, most_x = min(least_x, order_a), max(most_x, order_a)
             least_y, most_y = min(least_y, order_b), max(most_y, order_b)
-            apart = unsigned(max(order_a, order_b) - min(order_a, order_b))
+            apart = unsigned(unsigned(max(order_a, order_b)) - unsigned(min(order_a, order_b)))
             most = max(most, apart)
-            high = np.uint32(high + (np.uint32(apart) >> np.uint32(16)))
-            whole = np.uint32(whole + np.uint32(apart))
+            high = wide(high + (wide(apart) >> wide(half)))
+            whole = wide(whole + wide(apart))
             above = unsigned(above + unsigned(apart > unsigned(1)))
             equal = unsigned(equal + unsigned(a == b))
         finite = size < infinity
         if finite:
-            low = np.uint32(whole - (high << np.uint32(16)))
-            s[at.ULP] += np.float64(high) * 65536.0 + np.float64(low)
+            low = wide(whole - (high << wide(half)))
+            s[at.ULP] += np.float64(high) * power + np.float64(low)
             c[at.ULP_ABOVE] += np.int64(above)
             c[at.EQUAL] += np.int64(equal)
             most_ulp(np.uint64(most), c)
@@ -68,10 +71,9 @@ def _bits(signed, unsigned):
     return bits
 
 
-bits16 = _bits(np.int16, np.uint16)
-"""As `bits32`, of 16 bits."""
-
-bits32 = _bits(np.int32, np.uint32)
+bits16, bits32, bits64 = (
+    _bits(np.int16, np.uint16), _bits(np.int32, np.uint32), _bits(np.int64, np.uint64)
+)  # fmt: skip
 """Distances in units in the last place of a block of floats, and its bounds. infinity: its bits.
 
 Returns whether all are finite, else nothing is added; and the least and the greatest of either
@@ -84,43 +86,6 @@ def number32(order):
     """The float that `bits32` has ordered."""
     size = np.float64(float32_of(np.int32(abs(order))))
     return -size if order < 0 else size
-
-
-@inner
-def distance(a, b):
-    """The exact distance of two int64, as uint64: there the subtraction wraps to it. (A difference
-    of int64 that is cast afterwards keeps its sign in numba.)"""
-    one, other = np.uint64(a), np.uint64(b)
-    return one - other if a > b else other - one
-
-
-@fast
-def bits64(x, y, start, n, magnitude, infinity, s, c):
-    """The same of float64."""
-    least_x = least_y = np.int64(0x7FFFFFFFFFFFFFFF)
-    most_x = most_y = np.int64(-0x7FFFFFFFFFFFFFFF)
-    size = np.int64(0)
-    most = np.uint64(0)
-    above = equal = np.int64(0)
-    total = 0.0
-    for i in range(start, start + n):
-        a, b = x[i], y[i]
-        size = max(size, max(a & magnitude, b & magnitude))
-        order_a, order_b = ordered(a, magnitude), ordered(b, magnitude)
-        least_x, most_x = min(least_x, order_a), max(most_x, order_a)
-        least_y, most_y = min(least_y, order_b), max(most_y, order_b)
-        apart = distance(order_a, order_b)
-        most = max(most, apart)
-        total += np.float64(apart)
-        above += np.int64(apart > np.uint64(1))
-        equal += np.int64(a == b)
-    finite = size < infinity
-    if finite:
-        s[at.ULP] += total
-        c[at.ULP_ABOVE] += above
-        c[at.EQUAL] += equal
-        most_ulp(most, c)
-    return finite, least_x, most_x, least_y, most_y
 
 
 @inner

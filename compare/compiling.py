@@ -11,6 +11,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from . import slots as at
+from .spreads import joined
 
 _NO_RUNTIME = {"error_model": "numpy", "_nrt": False}
 _FAST = {"reassoc", "contract", "nsz", "nnan", "ninf"}
@@ -58,32 +59,16 @@ def relative(a, b, d, one):
     return d / abs(b) if b != 0.0 else (one if a != 0.0 else 0.0)
 
 
-@exact
+_joined = exact(joined)
+
+
+@inner
 def spread(n, about, mean, squares, s, slot):
-    """Add a block's mean and squares about it to those so far (Chan, Golub, LeVeque 1979).
-
-    about: to which the mean is relative. slot: of the count in s; see slots.py. Without what the
-    mean lacks it would not move any more where it moves by little, and all after it were far off;
-    so the first block's is not rounded either.
-    """
-    before = s[slot]
-    s[slot] = before + n
-    if before == 0.0:
-        s[slot + 1], s[slot + 3] = exact_sum(about, mean)
-        s[slot + 2] = squares
-        return
-    delta = (about - s[slot + 1]) + (mean - s[slot + 3])
-    step = s[slot + 3] + delta * (n / s[slot])
-    s[slot + 1], s[slot + 3] = exact_sum(s[slot + 1], step)
-    s[slot + 2] += squares + delta * delta * (before * n / s[slot])
-
-
-@exact
-def exact_sum(a, b):
-    """a + b, and what that lacks (Knuth's two-sum)."""
-    total = a + b
-    part = total - a
-    return total, (a - (total - part)) + (b - part)
+    """Add a block's spread to that so far, which begins at a slot of s. about: to which the mean is
+    relative."""
+    s[slot], s[slot + 1], s[slot + 2], s[slot + 3] = _joined(
+        s[slot], s[slot + 1], s[slot + 2], s[slot + 3], np.float64(n), about, squares, mean
+    )
 
 
 @inner

@@ -19,6 +19,7 @@ import numpy as np
 
 from . import slots as at
 from .native import loops
+from .spreads import joined
 
 Piece = tuple[int, np.ndarray, np.ndarray]
 """Index of the first element; flat C-contiguous arrays of mine and golden, as their Kind wants."""
@@ -377,16 +378,6 @@ def _unsigned(value: int) -> int:
     return value % (1 << 64)
 
 
-def merged(one: Sequence[float], other: Sequence[float]) -> list[float]:
-    """The spread of two sets together, as `spread` has it in compiling.py."""
-    n, mean, squares, rest = one
-    m, other_mean, other_squares, other_rest = other
-    if not m or not n:
-        return list(other if m else one)
-    total = n + m
-    delta = (other_mean - mean) + (other_rest - rest)
-    step = rest + delta * (m / total)
-    moved = mean + step
-    part = moved - mean
-    rest = (mean - (moved - part)) + (step - part)
-    return [total, moved, squares + other_squares + delta * delta * (n * m / total), rest]
+def merged(one: Sequence[float], other: Sequence[float]) -> Sequence[float]:
+    """The spread of two sets together, of which one may be empty."""
+    return joined(*one, *other) if one[0] and other[0] else other if other[0] else one

@@ -22,8 +22,8 @@ from pathlib import Path
 import llvmlite
 import llvmlite.binding as llvm
 
-_SOURCES = ("slots", "compiling", "bits", "loops", "divergence", "tables", "direct_loops",
-            "signatures", "entries", "native")  # fmt: skip
+_SOURCES = ("slots", "spreads", "compiling", "bits", "loops", "divergence", "tables",
+            "direct_loops", "signatures", "entries", "native")  # fmt: skip
 
 _lock = threading.Lock()
 _loaded: dict[str, Callable[..., None]] = {}
