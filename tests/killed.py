@@ -2,8 +2,8 @@
 
 A process of its own that never imports torch, so that it may fork: each child writes records until
 it is killed, by its parent at a random moment, or by itself at a random point of a commit. One line
-of JSON a child: how it died, how many records it had done, how many its file has, for how long the
-first lost one had been done, and for how long the last but one.
+of JSON a child: how it died, how many records it had done, how many its file has, and for how long
+the first lost one had been done.
 """
 
 from __future__ import annotations
@@ -113,14 +113,13 @@ def report(path: Path, how: str, done: mmap.mmap, died: float) -> dict[str, obje
             assert before == [seqid - 1] * (seqid > 1)
         found = len(dump.records)
         assert len(list(dump.lines("index"))) == found
-    times = [*struct.unpack_from(f"<{count}d", done, 8), died]  # of each record, from the first
+    first_lost = struct.unpack_from("<d", done, (found + 1) * 8)[0] if found < count else died
     return {
         "how": how,
         "done": count,
         "found": found,
         "journal": has_journal,
-        "lost_s": died - times[min(found, count)],
-        "last_s": died - times[max(count - 2, 0)],
+        "lost_s": died - first_lost,
     }
 
 

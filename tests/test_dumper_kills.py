@@ -50,6 +50,4 @@ def test_slow_records_lose_a_second_at_most(killed: list[dict]) -> None:
     slow = [died for died in killed if died["how"] == "slow"]
     assert len(slow) == SLOW
     assert all(died["found"] for died in slow)
-    # The first record that ends half a second after a flush makes one. So a second it is where the
-    # last two records before the kill, or a pause of the machine, did not take half of it.
-    assert all(died["lost_s"] <= 0.5 + died["last_s"] for died in slow)
+    assert max(died["lost_s"] for died in slow) <= 1.0
